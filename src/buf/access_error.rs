@@ -10,9 +10,9 @@ use crate::sync::GateError;
 pub(crate) enum AccessError {
     /// The region's gate refused.
     Closed(GateError),
-    /// The system's number; `EFAULT` where a page is not there. Only address ranges have this.
+    /// The system's error number; `EFAULT` if a page is not there. Only address ranges fail so.
     Fault(i32),
-    /// The owner of device memory did not copy it: the number that its function gave.
+    /// The owner of device memory did not copy it: the error number that its function gave.
     Owner(i32),
 }
 

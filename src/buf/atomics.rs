@@ -8,8 +8,8 @@ use super::region::RegionMemory;
 use crate::error::Refusal;
 
 impl Payload {
-    /// Checks that it consists of aligned numbers of `size` bytes, each within one buffer of a
-    /// region of owned memory.
+    /// Checks that the payload consists of aligned numbers of `size` bytes, each within one buffer
+    /// of a region of owned memory.
     pub(crate) fn check_atomics(&self, size: usize) -> Result<(), Refusal> {
         self.parts().iter().try_for_each(|part| match part {
             Memory::Region(it) => it.memory().check_atomics(it.offset(), it.len(), size),
@@ -19,8 +19,8 @@ impl Payload {
 
     /// Calls `change` with the offset in the payload and the value of each number of `size` bytes
     /// (at the front of an array), and stores the result atomically, if there is one; calls it
-    /// again if the number changed in between. Changes all numbers, or none where a gate refuses;
-    /// where a device's owner fails, those before. The payload has been
+    /// again if the number changed in between. If a gate refuses, no number is changed; if a
+    /// device's owner fails, only the numbers before that are. The payload has been
     /// [checked](Self::check_atomics).
     pub(crate) fn update_each(
         &self,
@@ -62,7 +62,7 @@ impl RegionMemory {
         })
     }
 
-    /// As [`Payload::update_each`], for a range that has been checked.
+    /// Like [`Payload::update_each`], for a range that has been checked.
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.

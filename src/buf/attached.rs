@@ -25,7 +25,7 @@ pub(crate) struct RegionTraits {
     pub(crate) domain: Option<DomainId>,
     /// Counters may be bound to it.
     pub(crate) counts_events: bool,
-    /// But it was registered without the flag that this takes (`FI_MR_RMA_EVENT`).
+    /// It was registered without the flag that binding a counter takes (`FI_MR_RMA_EVENT`).
     pub(crate) lacks_event_flag: bool,
     /// It is refused until it is enabled.
     pub(crate) disabled: bool,
@@ -56,14 +56,14 @@ impl RegionTraits {
     }
 }
 
-/// What kind of object is bound.
+/// The kind of a bound object.
 enum Bound {
     /// It counts accesses that need one of these rights, in libfabric's bits.
     Counter { rights: u64 },
-    /// Peers and operations may come through it.
+    /// Peers and operations may use the region through it.
     Endpoint {
         id: EndpointId,
-        /// Among the regions of the endpoint, where these are limited.
+        /// Counts the region among those of the endpoint, where these are limited.
         _counted: Option<Keep>,
     },
 }
@@ -83,9 +83,9 @@ struct Bindings {
 pub(crate) struct Attached {
     traits: RegionTraits,
     bindings: Lock<Bindings>,
-    /// A counter was bound: an access to a region without one takes no lock.
+    /// Set once a counter was bound: an access to a region without one takes no lock.
     any_counter: AtomicBool,
-    /// Present for `notified_pages`: the bytes that are known to have pages.
+    /// The bytes that are known to have pages; present if `notified_pages` is set.
     backed: Option<Lock<Intervals>>,
 }
 
@@ -108,7 +108,7 @@ impl Attached {
         self.backed.as_ref()
     }
 
-    /// False: nothing may be bound any more.
+    /// Binds a counter. False: nothing may be bound any more.
     pub(crate) fn bind_counter(
         &self,
         rights: u64,
@@ -122,7 +122,7 @@ impl Attached {
         bound
     }
 
-    /// False: nothing may be bound any more.
+    /// Binds an endpoint. False: nothing may be bound any more.
     pub(crate) fn bind_endpoint(
         &self,
         id: EndpointId,
@@ -144,7 +144,7 @@ impl Attached {
         !bindings.frozen
     }
 
-    /// From now on nothing is bound. Says whether an endpoint was.
+    /// Freezes the bindings: nothing is bound from now on. Returns whether an endpoint was.
     pub(crate) fn freeze(&self) -> bool {
         let mut bindings = self.bindings.lock("end the bindings of a region");
         bindings.frozen = true;
@@ -156,7 +156,7 @@ impl Attached {
         self.bindings.lock("look for an endpoint").has_endpoint()
     }
 
-    /// The names of those bound that are still open, for a Busy answer; `None` if nothing is.
+    /// Returns the names of bound objects that are still open, for a Busy answer; `None`: none is.
     pub(crate) fn open_names(&self) -> Option<String> {
         // An endpoint is asked, and perhaps dropped, without the list's lock: its connection takes
         // that lock while it holds its own.

@@ -21,8 +21,8 @@ impl RegionMemory {
     /// values. Blocks for as long as the kernel needs to find and clear the pages: call it off the
     /// runtime's workers, by chunks, and check in between whether the registration was dropped.
     ///
-    /// A closed or quiesced region is `Err` of kind `BadState`; so is, with the system's own kind,
-    /// memory that cannot be had (a page that faults, poisoned memory).
+    /// Fails with `BadState` if the region is closed or quiesced, and with the system's own kind if
+    /// memory cannot be had (a page that faults, poisoned memory).
     pub(crate) fn fault_in(&self, from: usize, len: usize) -> Result<()> {
         let _entry = self
             .gate()
@@ -35,7 +35,7 @@ impl RegionMemory {
         .map_err(|error| Error::from_io(&error, "fault in the pages of a region"))
     }
 
-    /// As [`RegionMemory::fault_in`], and records the pages for `FI_MR_MMU_NOTIFY`. Works also
+    /// Like [`RegionMemory::fault_in`], and records the pages for `FI_MR_MMU_NOTIFY`. Works also
     /// while the region is being refreshed.
     pub(crate) fn fault_in_and_record(&self, from: usize, len: usize) -> Result<()> {
         match self.gate().enter(Role::Local) {
@@ -54,7 +54,8 @@ impl RegionMemory {
         Ok(())
     }
 
-    /// A device's memory is there from the start: no page of it is looked for, nor kept.
+    /// False for a device's memory, which is there from the start: no page of it is looked for, nor
+    /// kept.
     pub(crate) fn has_pages(&self) -> bool {
         self.device().is_none()
     }
@@ -72,7 +73,7 @@ impl RegionMemory {
         self.change_backed(|backed| backed.remove(part));
     }
 
-    /// Records which pages of a range are present, and faults none in.
+    /// Records which pages of a range are present, without faulting any in.
     pub(crate) fn record_pages(&self, from: usize, len: usize) -> Result<()> {
         let mut at_region = from;
         self.try_each(from, len, |segment, at, len| {
@@ -114,7 +115,7 @@ impl RegionMemory {
         Ok(())
     }
 
-    /// True if anything may write to it: then its pages must be there for writing.
+    /// True if anything may write to the region: then its pages must be there for writing.
     fn is_written(&self) -> bool {
         self.is_writable() && (!self.is_kernel_only() || self.rights() & WRITING_RIGHTS != 0)
     }

@@ -23,12 +23,13 @@ pub(crate) struct BufferCursor {
     whole: Whole,
     /// Bytes allocated.
     at: usize,
-    /// With fewer bytes left it allocates no more.
+    /// It allocates nothing once fewer bytes are left.
     free_min: usize,
 }
 
 impl BufferCursor {
-    /// Refuses anything but one writable buffer that is no window, or one slice of a region.
+    /// Takes one writable buffer that is no window, or one slice of a region; refuses anything
+    /// else.
     pub(crate) fn new(payload: Payload, free_min: usize) -> Result<BufferCursor, Payload> {
         if payload.buffer_count() != 1 || !payload.is_writable() {
             return Err(payload);
@@ -72,7 +73,7 @@ impl BufferCursor {
         self.free() < self.free_min
     }
 
-    /// Allocates memory for a message of this length: less, if less is left.
+    /// Allocates memory for a message of this length, or what is left if that is less.
     pub(crate) fn allocate(&mut self, len: u64) -> Payload {
         let len = usize::try_from(len).map_or(self.free(), |len| len.min(self.free()));
         let part = match &self.whole {
@@ -83,7 +84,7 @@ impl BufferCursor {
         Payload::from_memory(part)
     }
 
-    /// Frees the part that was allocated last. Any other is returned.
+    /// Frees the part that was allocated last. Returns any other part.
     pub(crate) fn take_back(&mut self, part: Payload) -> Option<Payload> {
         let memory = part.into_single()?;
         let start = match (&self.whole, &memory) {
@@ -101,7 +102,7 @@ impl BufferCursor {
         }
     }
 
-    /// The whole, if it is a buffer of which no window exists, or a slice.
+    /// Returns the whole, if it is a slice, or a buffer of which no window exists.
     pub(crate) fn into_payload(self) -> Payload {
         match self.whole {
             Whole::Buffer(whole) => {

@@ -150,7 +150,7 @@ pub(super) unsafe fn update_shared(
     if end > segment.len() || !address.is_multiple_of(size) {
         return None;
     }
-    // It contains all of them: they are themselves an aligned block within the segment.
+    // The cell contains all of the bytes: they are themselves an aligned block within the segment.
     let cell = Cell::at(segment, offset);
     let skip = offset - cell.start;
     // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
@@ -221,7 +221,7 @@ impl Cell {
         self.start + self.size
     }
 
-    /// The cell's bytes, at the front of the array.
+    /// Loads the cell's bytes to the front of an array.
     ///
     /// # Safety
     /// As for [`read_shared`]; `self` is a cell of `segment`.
@@ -247,7 +247,7 @@ impl Cell {
         bytes
     }
 
-    /// Puts `new` in place of the cell's bytes if those are `old`; else says what they are.
+    /// Replaces the cell's bytes with `new` if they are `old`; else returns what they are.
     ///
     /// # Safety
     /// As for [`read_shared`]; `self` is a cell of `segment`.
@@ -286,7 +286,7 @@ impl Cell {
         done.map_err(|()| newer)
     }
 
-    /// Puts `from` at `skip` of the cell.
+    /// Stores `from` at offset `skip` of the cell.
     ///
     /// # Safety
     /// As for [`read_shared`]; `self` is a cell of `segment`.

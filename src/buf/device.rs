@@ -85,7 +85,7 @@ pub struct DeviceBuffer {
     span: Span,
 }
 
-/// Where the bytes of a buffer are, but for their address.
+/// The place of a buffer's bytes, except their address.
 #[derive(Clone)]
 pub(super) struct DevicePlace {
     iface: HmemIface,
@@ -318,12 +318,13 @@ pub(super) struct DeviceMemory {
     iface: HmemIface,
     device: u64,
     spans: Box<[HmemSpan]>,
-    /// Held by each atomic operation: the owner's copies are none.
+    /// Held by each atomic operation, since the owner's copies are not atomic.
     atomic: Lock<()>,
 }
 
 impl DeviceMemory {
-    /// `None`: they are not all of one interface and device, or it has no owner that copies.
+    /// Joins these buffers; `None` if they are not all of one interface and device, or if it has no
+    /// owner that copies.
     pub(super) fn of(buffers: &[OwnedBuffer], ops: Option<&SharedHmemOps>) -> Option<Self> {
         let mut owner = None;
         let mut spans = Vec::with_capacity(buffers.len());
@@ -356,7 +357,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Copies out. A failure may leave pieces before it copied.
+    /// Copies out of the memory. A failure may leave pieces before it copied.
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         for (at, piece) in into.chunks_mut(DEVICE_PIECE_MAX).enumerate() {
             let (at, asked) = (offset + at * DEVICE_PIECE_MAX, piece.len());
@@ -366,7 +367,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Copies in, likewise.
+    /// Copies into the memory. A failure may leave pieces before it copied.
     pub(super) fn write(&self, offset: usize, from: &[u8]) -> Result<(), AccessError> {
         for (at, piece) in from.chunks(DEVICE_PIECE_MAX).enumerate() {
             let at = offset + at * DEVICE_PIECE_MAX;
@@ -376,8 +377,8 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Loads the number of `size` bytes at `offset`, and puts in its place what `change` makes of
-    /// it, if anything. Atomic among all calls of this function on this region.
+    /// Loads the number of `size` bytes at `offset`, and stores what `change` makes of it, if
+    /// anything. Atomic among all calls of this function on this region.
     pub(super) fn update(
         &self,
         offset: usize,
@@ -394,7 +395,8 @@ impl DeviceMemory {
     }
 }
 
-/// Calls the owner's function, whose panic ends what it was for and nothing else.
+/// Calls the owner's function. Its panic ends the operation that it was called for, and nothing
+/// else.
 fn owner_copies(copy: impl FnOnce() -> io::Result<usize>, asked: usize) -> Result<(), AccessError> {
     match catch_unwind(AssertUnwindSafe(copy)) {
         Ok(Ok(copied)) if copied == asked => Ok(()),

@@ -25,7 +25,7 @@ impl Intervals {
         if range.is_empty() {
             return;
         }
-        // Those that overlap it or touch it become one with it.
+        // Ranges that overlap it or touch it become one with it.
         let from = self.ranges.partition_point(|it| it.end < range.start);
         let to = self.ranges.partition_point(|it| it.start <= range.end);
         let mut whole = range;

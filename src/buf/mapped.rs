@@ -156,7 +156,8 @@ impl MappedBuffer {
         self.pages
     }
 
-    /// Where it is, how many bytes are mapped there, and in which pages. Nothing is freed.
+    /// Takes the buffer apart: where it is, how many bytes are mapped there, and in which pages.
+    /// Nothing is freed.
     #[inline]
     pub(super) fn into_parts(self) -> (Span, usize, PageKind) {
         let it = ManuallyDrop::new(self);
@@ -230,7 +231,7 @@ unsafe fn unmap(start: NonNull<u8>, len: usize) {
     }
 }
 
-/// At least one page: a mapping has no empty form.
+/// Rounds up to whole pages, at least one: a mapping cannot be empty.
 fn whole_pages(len: usize, page: usize) -> Result<usize> {
     let whole = len.max(1).checked_next_multiple_of(page);
     whole

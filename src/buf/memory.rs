@@ -59,8 +59,8 @@ pub struct RegionUse {
 }
 
 impl RegionUse {
-    /// A use by an operation of this process, inside the gate from now to its drop. The range must
-    /// lie within the region.
+    /// A use by an operation of this process, which is inside the gate from now until it is
+    /// dropped. The range must lie within the region.
     pub(crate) fn local(
         memory: Arc<RegionMemory>,
         offset: usize,
@@ -126,14 +126,15 @@ impl RegionUse {
         Self::new(Arc::clone(&self.memory), self.offset + at, len, entry)
     }
 
-    /// Where it begins in another use, all of which is of the same region.
+    /// Returns where it begins in another use; `None` if that is of another region, or begins
+    /// later.
     pub(super) fn place_in(&self, whole: &RegionUse) -> Option<usize> {
         let is_within = Arc::ptr_eq(&self.memory, &whole.memory);
         let place = self.offset.checked_sub(whole.offset);
         place.filter(|_| is_within)
     }
 
-    /// Takes the first `len` bytes, fewer than there are, off a peer's use.
+    /// Splits the first `len` bytes, fewer than there are, off a peer's use.
     pub(super) fn split_front(&mut self, len: usize) -> RegionUse {
         debug_assert!(self.entry.is_none(), "a local use is whole");
         let front = Self::remote(Arc::clone(&self.memory), self.offset, len);

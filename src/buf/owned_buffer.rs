@@ -3,20 +3,20 @@
 //!
 //! A `Vec` or `Box` claims sole access to its bytes whenever it is moved or touched, which would be
 //! untrue while the kernel has their address. So it is dissolved into pointer, length and capacity
-//! before the address leaves this module, and put together again from exactly those, once. What
-//! owns through raw pointers by itself (`Bytes`, `BytesMut`) makes no such claim and is kept as it
-//! is; a `MappedBuffer` makes none either, but its start and length need not be kept twice.
+//! before the address leaves this module, and put together again from exactly those, once. Types
+//! that own through raw pointers by themselves (`Bytes`, `BytesMut`) make no such claim and are
+//! kept as they are; a `MappedBuffer` makes none either, but its start and length need not be kept
+//! twice.
 //!
 //! The set of buffer types is closed ([`super::IoBuf`] is sealed), so the tag that says how to put
 //! the parts together is an enum: no allocation, and no function pointers to get wrong.
 //!
 //! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
-//! however often the `OwnedBuffer` is moved; except that of a range, which may be unmapped, and
-//! whose bytes only the kernel touches; that of a device, which is never followed; and that of
-//! offered capacity, whose first `written` bytes
-//! are initialised, which are all that is ever read of it or given back. Only the owner of an
-//! `OwnedBuffer` gives others its span. No writer ever gets the span of one that is not
-//! [writable](OwnedBuffer::is_writable).
+//! however often the `OwnedBuffer` is moved. There are three exceptions: the span of a range may be
+//! unmapped, and only the kernel touches its bytes; the span of a device is never followed; of
+//! offered capacity only the first `written` bytes are initialised, and no others are ever read or
+//! given back. Only the owner of an `OwnedBuffer` gives others its span. No writer ever gets the
+//! span of a buffer that is not [writable](OwnedBuffer::is_writable).
 
 mod spare;
 mod types;
@@ -44,12 +44,12 @@ enum Owner {
     Vec {
         capacity: usize,
     },
-    /// A `Vec` without bytes, whose capacity is offered: the span is all of it, and so many bytes
-    /// from its start have been written.
+    /// A `Vec` without bytes, whose capacity is offered: the span is all of it, and its first
+    /// `written` bytes have been written.
     SpareVec {
         written: usize,
     },
-    /// The same of a `BytesMut`, whose length is the number of bytes written.
+    /// A `BytesMut` whose capacity is offered: its length is the number of bytes written.
     SpareBytesMut(BytesMut),
     Boxed,
     Text {
@@ -64,7 +64,7 @@ enum Owner {
     },
     /// Part of a buffer that others own too.
     Window(Arc<OwnedBuffer>),
-    /// The same of a buffer whose other owners may write to these very bytes.
+    /// Part of a buffer whose other owners may write to these very bytes.
     SharedWindow(Arc<OwnedBuffer>),
     Static,
     StaticText,
@@ -72,7 +72,7 @@ enum Owner {
     Range,
     /// Addresses of a device, which mean nothing to this process.
     Device(DevicePlace),
-    /// Dissolved again; only seen by the drop that follows.
+    /// The owner was taken out; only the drop that follows sees this.
     Gone,
 }
 
@@ -104,7 +104,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// Part of shared memory, which comes back from its region as what it was.
+    /// Creates a window of shared memory, which comes back from its region as a window.
     pub(super) fn shared_window(
         whole: &Arc<OwnedBuffer>,
         offset: usize,
@@ -122,8 +122,8 @@ impl OwnedBuffer {
         matches!(self.owner, Owner::SharedWindow(_))
     }
 
-    /// True if there is never a slice of its bytes: they may not be there, are a device's, or
-    /// others write them.
+    /// True if no slice of its bytes is ever made: they may not be there, are a device's, or others
+    /// write them.
     pub(super) fn is_opaque(&self) -> bool {
         self.is_range() || self.is_shared_window() || self.is_of_device()
     }
@@ -134,7 +134,7 @@ impl OwnedBuffer {
         self.device_place().is_some()
     }
 
-    /// The device that its addresses are of, if they are.
+    /// Returns the device that its addresses belong to, if they are a device's.
     #[inline]
     pub(super) fn device_place(&self) -> Option<&DevicePlace> {
         match &self.owner {
@@ -143,9 +143,10 @@ impl OwnedBuffer {
         }
     }
 
-    /// Part of a buffer with many owners, and one more of them. For the memory of a region that
-    /// gives nothing back, whose bytes others share; and for messages that land in one buffer, each
-    /// in a window of its own that overlaps no other (`buffer_cursor`).
+    /// Creates a window: a part of a buffer with many owners, and one more owner of it. For the
+    /// memory of a region that never gives it back, since others share the bytes; and for messages
+    /// that land in one buffer, each in a window of its own that overlaps no other
+    /// (`buffer_cursor`).
     #[inline]
     pub(crate) fn window(whole: &Arc<OwnedBuffer>, offset: usize, len: usize) -> OwnedBuffer {
         OwnedBuffer {
@@ -154,7 +155,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// The window and the buffer it is part of.
+    /// Returns the buffer that it is a window of, if it is one.
     pub(crate) fn as_window(&self) -> Option<&Arc<OwnedBuffer>> {
         match &self.owner {
             Owner::Window(whole) => Some(whole),
@@ -162,7 +163,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// Which bytes of this buffer it is a window of, if it is.
+    /// Returns which bytes of this buffer it is a window of, if it is.
     pub(super) fn place_in(&self, whole: &Arc<OwnedBuffer>) -> Option<Range<usize>> {
         if !Arc::ptr_eq(self.as_window()?, whole) {
             return None;
@@ -171,7 +172,7 @@ impl OwnedBuffer {
         Some(own.start - all.start..own.end - all.start)
     }
 
-    /// A window of the same buffer at these addresses of it; `None` if this is none.
+    /// Returns a window of the same buffer at these addresses of it; `None` if this is no window.
     pub(crate) fn narrowed(&self, addresses: &Range<usize>) -> Option<OwnedBuffer> {
         let whole = self.as_window()?;
         let all = whole.span.addresses();
@@ -186,8 +187,8 @@ impl OwnedBuffer {
         own.start < addresses.end && addresses.start < own.end
     }
 
-    /// The span by which accesses to shared bytes are cut into cells (see `copy`): of a window it
-    /// is the whole buffer's, so that all windows and the buffer itself agree.
+    /// The span by which accesses to shared bytes are cut into cells (see `copy`): for a window
+    /// that of the whole buffer, so that all windows and the buffer itself agree.
     #[inline]
     pub(super) fn whole(&self) -> Span {
         match &self.owner {
@@ -196,7 +197,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// True if the bytes are of a kind with many owners, and this is the last.
+    /// True if the bytes are of a kind that can have many owners, and this is the last owner.
     pub(crate) fn is_ours_alone(&self) -> bool {
         match &self.owner {
             Owner::Bytes(bytes) => bytes.is_unique(),
@@ -210,7 +211,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// True for a range of addresses, whose bytes only the kernel touches: there need not be any.
+    /// True for a range of addresses, whose bytes only the kernel touches: there may be none.
     #[inline]
     pub(crate) fn is_range(&self) -> bool {
         match &self.owner {
@@ -225,7 +226,7 @@ impl OwnedBuffer {
         Ok(self.is_range() && range::is_shared_file(self.span)?)
     }
 
-    /// True if the span goes beyond the last address, as only one that the user named can.
+    /// True if the span goes beyond the last address, as only a span can that the user named.
     #[inline]
     pub(crate) fn wraps_around(&self) -> bool {
         let start = self.span.as_ptr().addr();
@@ -244,7 +245,7 @@ impl OwnedBuffer {
         self.span
     }
 
-    /// The bytes; none of what is [opaque](OwnedBuffer::is_opaque).
+    /// Returns the bytes; none if the buffer is [opaque](OwnedBuffer::is_opaque).
     ///
     /// # Safety
     /// Nothing writes to them through the span for as long as the slice lives.
@@ -302,7 +303,7 @@ impl OwnedBuffer {
         unsafe { copy::read_plain(from, into) }
     }
 
-    /// Another owner of the same bytes, if they are of a kind that has many.
+    /// Returns another owner of the same bytes, if they are of a kind that can have many.
     pub(super) fn share(&self) -> Option<OwnedBuffer> {
         let owner = match &self.owner {
             Owner::Bytes(bytes) => Owner::Bytes(bytes.clone()),
@@ -374,8 +375,8 @@ impl Drop for OwnedBuffer {
     }
 }
 
-/// Drops what may own something of the user's, on whatever thread is done with it: a panic of that
-/// drop is none of the thread's.
+/// Drops a value that may own something of the user's, on whatever thread is done with it: a panic
+/// of that drop must not unwind the thread.
 fn drop_users<T>(owner: T) {
     if catch_unwind(AssertUnwindSafe(|| drop(owner))).is_err() {
         hold_event(|| tracing::error!("the drop of a buffer panicked"));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// The whole pages that a range has bytes of.
+/// Returns the whole pages in which a range has bytes.
 pub(super) fn pages_of(range: &Range<usize>) -> Range<usize> {
     let page = rustix::param::page_size();
     let start = range.start - range.start % page;
@@ -11,7 +11,7 @@ pub(super) fn pages_of(range: &Range<usize>) -> Range<usize> {
     start..end.unwrap_or(usize::MAX - page + 1).max(start)
 }
 
-/// The parts of a range that are in none of the others.
+/// Returns the parts of a range that none of the others has.
 pub(super) fn without(range: &Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut left = vec![range.clone()];
     let overlaps = |other: &&Range<usize>| other.start < range.end && range.start < other.end;

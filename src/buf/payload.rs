@@ -33,7 +33,7 @@ enum Parts {
     Many(Vec<Memory>),
     /// No memory: as many zeros as the payload is long.
     Zeros,
-    /// Memory that is allocated when it is known how much is needed.
+    /// Memory that is allocated once its size is known.
     OnArrival(Box<OnArrival>),
 }
 
@@ -42,7 +42,7 @@ enum Parts {
 #[cfg(feature = "tls")]
 pub(crate) type Slices<'a> = SmallVec<[&'a [u8]; 16]>;
 
-/// What zeros are sent from.
+/// Zeros to be sent.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 impl Parts {
@@ -74,7 +74,7 @@ impl Payload {
         }
     }
 
-    /// The memory, which leaves none in its place.
+    /// Takes the memory, and leaves none in its place.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {
         std::mem::replace(self, Payload::empty())
@@ -107,7 +107,7 @@ impl Payload {
         Self::from_parts(uses.into_iter().map(Memory::Region).collect())
     }
 
-    /// Puts a region's range behind what there is. One alone takes no allocation.
+    /// Appends a region's range. One alone takes no allocation.
     pub(crate) fn push_region(&mut self, region: RegionUse) {
         let len = self.len.checked_add(region.len());
         self.len = len.expect("a few parts of one address space add up within a usize");
@@ -125,7 +125,7 @@ impl Payload {
         };
     }
 
-    /// So many zeros to be sent, which take no memory.
+    /// Zeros to be sent, `len` of them, which take no memory.
     pub(crate) fn zeros(len: usize) -> Self {
         Payload {
             parts: Parts::Zeros,
@@ -137,7 +137,7 @@ impl Payload {
         Self::from_memory(Memory::Owned(bytes.into()))
     }
 
-    /// A copy of these bytes. On the heap, so that its address does not move with the payload.
+    /// Copies these bytes to the heap, so that their address does not move with the payload.
     pub(crate) fn copied(bytes: &[u8]) -> Self {
         match bytes {
             [] => Self::empty(),
@@ -154,7 +154,8 @@ impl Payload {
         self.len
     }
 
-    /// Where its first part begins: a message in a buffer for several lies so far behind its start.
+    /// Returns where its first part begins. Compared with the beginning of a buffer for several
+    /// messages this gives the offset of the message in it.
     pub(crate) fn begin(&self) -> Option<usize> {
         self.parts.as_slice().first().map(Memory::begin)
     }
@@ -169,9 +170,9 @@ impl Payload {
         !matches!(self.parts, Parts::Zeros) && self.parts.as_slice().iter().all(Memory::is_writable)
     }
 
-    /// The operation has ended with so many bytes moved: cuts offered capacity to what was
-    /// received, and leaves the gates of regions, so that a drain does not wait until the
-    /// application fetches the result.
+    /// Ends the operation with so many bytes moved: cuts offered capacity to what was received, and
+    /// leaves the gates of regions, so that a drain does not wait until the application fetches the
+    /// result.
     pub(crate) fn end(&mut self, moved: usize) {
         let (mut left, mut len) = (moved, 0);
         for part in self.parts.as_mut_slice() {
@@ -190,7 +191,7 @@ impl Payload {
         }
     }
 
-    /// The first `len` bytes in memory of our own. Refused if a gate refuses.
+    /// Copies the first `len` bytes to memory of our own. Fails if a gate refuses.
     pub(crate) fn copy_front(&self, len: usize) -> Result<Self, AccessError> {
         let mut bytes = vec![0; len];
         self.copy_out(0, &mut bytes)?;
@@ -274,9 +275,9 @@ impl Payload {
         Ok(())
     }
 
-    /// Adds a range, which must lie within, as it lies in memory. False if no slice may be made of
-    /// a part of it (memory-model rule 2), which is copied instead; what was added means nothing
-    /// then.
+    /// Appends slices of a range, which must lie within, where it lies in memory. False if no slice
+    /// may be made of a part of it (memory-model rule 2): the range is copied instead, and the
+    /// slices that were appended mean nothing.
     #[cfg(feature = "tls")]
     pub(crate) fn slices<'a>(&'a self, offset: usize, len: usize, into: &mut Slices<'a>) -> bool {
         self.assert_within(offset, len);
@@ -359,7 +360,7 @@ impl Payload {
         })
     }
 
-    /// True if any of it is of a device: it has no [spans](Self::spans), and is copied.
+    /// True if any of it is device memory: it has no [spans](Self::spans), and is copied.
     #[inline]
     pub(crate) fn is_of_device(&self) -> bool {
         let is_of_device = |part: &Memory| match part {
@@ -373,9 +374,9 @@ impl Payload {
         }
     }
 
-    /// Appends the spans of a range, which must lie within, as many as fit into the list; there is
-    /// none of a device's memory. To be used while this payload is kept, unmoved or moved, and its
-    /// leases are held.
+    /// Appends the spans of a range, which must lie within, as many as fit into the list; device
+    /// memory has none. To be used while this payload is kept, unmoved or moved, and its leases are
+    /// held.
     pub(crate) fn spans(&self, offset: usize, len: usize, into: &mut SpanList) {
         self.assert_within(offset, len);
         let mut skip = offset;
@@ -407,8 +408,8 @@ impl Payload {
         }
     }
 
-    /// Takes the first `len` bytes off; all of them must lie within. Only for what a peer names,
-    /// ranges of regions: buffers are not cut.
+    /// Splits the first `len` bytes off; all of them must lie within. Only for memory that a peer
+    /// names, ranges of regions: buffers are not cut.
     pub(crate) fn split_front(&mut self, len: usize) -> Payload {
         self.assert_within(0, len);
         let whole = self.take();

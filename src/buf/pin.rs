@@ -1,8 +1,8 @@
 //! Keeping the pages of regions in memory (`mlock`), within `RLIMIT_MEMLOCK`.
 //!
 //! The system locks a page or not, and does not count how often it was asked to. So this module
-//! knows what all regions of the process have pinned, and a page is unlocked when the last region
-//! with a byte of it has gone. What a program locks by itself is not known here.
+//! records the pages that all regions of the process have pinned, and unlocks a page when the last
+//! region with a byte of it has gone. Pages that a program locks by itself are not known here.
 
 use std::fmt;
 use std::io;
@@ -75,8 +75,8 @@ impl Drop for Pins {
     }
 }
 
-/// The kernel answers ENOMEM for pages without access rights too; those it has locked and counts
-/// nevertheless, and the limit is not the reason.
+/// Returns the error of a failed `mlock`. The kernel answers ENOMEM also for pages without access
+/// rights: it has locked and counts those nevertheless, and the limit is not the reason.
 fn refusal(error: Errno, part: Span, pages: &Range<usize>) -> Error {
     let is_there = || range::populate(part, false).is_ok() && are_mapped(pages);
     if error == Errno::NOMEM && !is_there() {
@@ -103,7 +103,7 @@ fn are_mapped(pages: &Range<usize>) -> bool {
     unsafe { libc::mincore(start, pages.len(), present.as_mut_ptr()) == 0 }
 }
 
-/// What the system counts against the limit now.
+/// Returns the bytes that the system counts against the limit now.
 fn locked_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();

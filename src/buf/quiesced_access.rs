@@ -16,7 +16,7 @@ use crate::sync::{DrainScope, GateError, WaiterKey};
 /// Dropping it opens the gate again.
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct Quiescing {
-    /// Taken by the end, which passes the exclusion on.
+    /// Taken at the end, when the exclusion is passed on.
     memory: Option<Arc<RegionMemory>>,
     key: Option<WaiterKey>,
 }

@@ -1,10 +1,10 @@
 //! Memory that this library neither owns nor touches: a range of addresses, which only the kernel
-//! follows (socket calls, `process_vm_readv` and `process_vm_writev`). What is not mapped makes the
-//! kernel say `EFAULT`, and never a signal.
+//! follows (socket calls, `process_vm_readv` and `process_vm_writev`). For addresses that are not
+//! mapped the kernel returns `EFAULT`, and never raises a signal.
 //!
-//! Before an access its pages are asked for (`MADV_POPULATE_READ` or `_WRITE`, at most 4 MiB), so
-//! that a missing one refuses the operation and nothing else. One that goes missing later is the
-//! kernel's `EFAULT`.
+//! Before an access the kernel is asked for its pages (`MADV_POPULATE_READ` or `_WRITE`, at most 4
+//! MiB), so that a missing page refuses the operation and nothing else. For a page that goes
+//! missing later the kernel returns `EFAULT`.
 
 use std::fmt;
 use std::io;
@@ -115,7 +115,8 @@ pub(super) fn write(into: Span, from: &[u8]) -> io::Result<()> {
     })
 }
 
-/// A short transfer ends before a missing page: the next call returns the error.
+/// Transfers all bytes. A short transfer ends before a missing page: the next call returns the
+/// error.
 fn all_of(
     local: Span,
     remote: Span,
@@ -144,9 +145,9 @@ fn all_of(
     Ok(())
 }
 
-/// Whether the kernel lets this process copy so at all; a sandbox may forbid it. Asked until it
-/// does: a system call takes far longer than a registration. A sandbox that closes later makes the
-/// accesses fail.
+/// Checks that the kernel lets this process copy so at all; a sandbox may forbid it. Only success
+/// is remembered, so that registrations need no system call, which takes far longer than they do. A
+/// sandbox that closes later makes the accesses fail.
 pub(crate) fn check_kernel_copies() -> io::Result<()> {
     static ALLOWED: OnceLock<()> = OnceLock::new();
     if ALLOWED.get().is_none() {
@@ -212,7 +213,7 @@ fn can_populate() -> bool {
     })
 }
 
-/// Which bytes of `span` have pages now, by offset in it, in order.
+/// Returns which bytes of `span` have pages now, by offset in it, in order.
 pub(super) fn resident(span: Span) -> io::Result<Vec<Range<usize>>> {
     let page = rustix::param::page_size();
     let before = span.as_ptr().addr() % page;
@@ -225,7 +226,7 @@ pub(super) fn resident(span: Span) -> io::Result<Vec<Range<usize>>> {
         let address = |at: usize| span.as_ptr().wrapping_sub(before).wrapping_add(at * page);
         match mincore(address(at), count * page, &mut states) {
             Ok(()) => {}
-            // Some of them are not mapped: one after the other, then.
+            // Some of the pages are not mapped: ask for one after the other.
             Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
                 for (index, state) in states[..count].iter_mut().enumerate() {
                     let mut one = [0];
@@ -274,7 +275,7 @@ pub(super) fn synchronize(span: Span) -> io::Result<()> {
     match done {
         0 => Ok(()),
         _ => match io::Error::last_os_error() {
-            // It says so of addresses that are not mapped.
+            // The answer for addresses that are not mapped.
             error if error.raw_os_error() == Some(libc::ENOMEM) => {
                 Err(io::Error::from_raw_os_error(libc::EFAULT))
             }

@@ -30,7 +30,8 @@ pub(super) struct Segment {
     /// Offset of its first byte within the region.
     start: usize,
     span: Span,
-    /// Accesses are cut into cells by a span that begins so far before this one, and is so long.
+    /// Accesses are cut into cells by a span that begins `skip` bytes before this one and is
+    /// `whole_len` bytes long.
     skip: usize,
     whole_len: usize,
 }
@@ -47,12 +48,13 @@ impl Segment {
         }
     }
 
-    /// Using it takes an entry of the gate, or the exclusion.
+    /// Returns its span. Using it takes an entry of the gate, or the exclusion.
     pub(super) fn span(&self) -> Span {
         self.span
     }
 
-    /// A byte of it, within the span that its accesses are cut into cells by.
+    /// Returns the span by which accesses are cut into cells, and the offset in it of this byte of
+    /// the segment.
     pub(super) fn cells(&self, at: usize) -> (Span, usize) {
         let start = self.span.as_ptr().wrapping_sub(self.skip);
         (Span::new(start, self.whole_len), self.skip + at)
@@ -73,8 +75,7 @@ pub(crate) struct RegionMemory {
     shared: bool,
     attached: Attached,
     gate: Gate,
-    /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before
-    /// them.
+    /// Its pinned pages, if it has any. Before the buffers, so that it is dropped before them.
     pins: OnceLock<Lock<Option<Pins>>>,
     /// The buffers themselves; none once they are taken. Read inside the gate; changed by the one
     /// caller that claimed the closed and drained gate. Those of read-only memory are not changed,
@@ -100,9 +101,10 @@ impl HasGate for RegionMemory {
 }
 
 impl RegionMemory {
-    /// Joins buffers, in order. They come back if there is none, if writable and read-only ones or
-    /// ranges, windows, those of a device and others are mixed, if a range wraps around, if their
-    /// lengths do not add up within an address space, or if their device has no owner that copies.
+    /// Joins buffers, in order. Returns them if there is none, if buffers of different kinds are
+    /// mixed (writable or read-only ones, ranges, windows, those of a device), if a range wraps
+    /// around, if their lengths do not add up within an address space, or if their device has no
+    /// owner that copies.
     pub(crate) fn new(
         buffers: impl Into<OwnedBuffers>,
         traits: RegionTraits,
@@ -173,18 +175,20 @@ impl RegionMemory {
         self.writable
     }
 
-    /// True for address ranges: there may be nothing behind them, and only the kernel looks.
+    /// True for address ranges: there may be no memory behind them, and only the kernel accesses
+    /// it.
     pub(crate) fn is_kernel_only(&self) -> bool {
         self.kernel_only
     }
 
-    /// The device that its bytes are of, if they are: only its owner copies them.
+    /// Returns the device that its bytes belong to, if any: only the device's owner copies them.
     #[inline]
     pub(super) fn device(&self) -> Option<&DeviceMemory> {
         self.device.as_deref()
     }
 
-    /// True if this process can touch its bytes: no address range, and no device's.
+    /// True if this process can touch its bytes: they are neither an address range's nor a
+    /// device's.
     pub(crate) fn is_touchable(&self) -> bool {
         !self.kernel_only && self.device.is_none()
     }
@@ -198,12 +202,12 @@ impl RegionMemory {
         self.traits().rights
     }
 
-    /// What it was registered as.
+    /// The properties that it was registered with.
     pub(crate) fn traits(&self) -> &RegionTraits {
         self.attached.traits()
     }
 
-    /// What is bound to it.
+    /// The objects that are bound to it.
     pub(crate) fn attached(&self) -> &Attached {
         &self.attached
     }
@@ -319,9 +323,9 @@ impl RegionMemory {
         })
     }
 
-    /// Loads `size` bytes at `offset` all at once, and puts in their place what `change` makes of
-    /// them, if anything: [`copy::update_shared`]. `None` if they are not aligned, not within one
-    /// buffer, or not in memory that atomics are for: owned and writable.
+    /// Loads `size` bytes at `offset` atomically, and stores what `change` makes of them, if
+    /// anything: [`copy::update_shared`]. `None` if they are not aligned, not within one buffer, or
+    /// not in memory that atomics are for: owned and writable.
     pub(crate) fn update(
         &self,
         offset: usize,
@@ -348,7 +352,7 @@ impl RegionMemory {
         Ok(unsafe { copy::update_shared(cells, at, size, change) })
     }
 
-    /// All bytes, when the region is read-only and of one segment, so that they never change.
+    /// Returns all bytes, if the region is read-only and of one segment, so that they never change.
     pub(crate) fn as_read_only(&self) -> Option<&[u8]> {
         let [segment] = &*self.segments else {
             return None;
@@ -373,7 +377,8 @@ impl RegionMemory {
         (!owners.is_empty()).then_some(owners)
     }
 
-    /// The buffers of writable memory, for the first caller once the gate is closed and drained.
+    /// Claims the buffers of writable memory, for the first caller once the gate is closed and
+    /// drained.
     #[allow(clippy::mut_from_ref, reason = "there is one, as the proof says")]
     fn claim(&self) -> Option<&mut OwnedBuffers> {
         if !self.writable || !self.gate.try_claim() {
@@ -414,14 +419,15 @@ impl RegionMemory {
         let ranges = segments.map(|segment| segment.span.addresses());
         let pins = || Lock::new(Some(Pins::new(ranges)));
         let pins = self.pins.get_or_init(pins).lock("pin a region");
-        // Else it is over.
+        // Without pins the region has been unpinned already.
         let Some(pins) = &*pins else { return Ok(()) };
         self.try_each(from, len, |segment, at, len| {
             pins.pin(segment.span.part(at, len))
         })
     }
 
-    /// Windows like the ones it was made of; `None` if it was made of others, or taken apart.
+    /// Returns windows like those it was made of; `None` if it was made of other buffers, or taken
+    /// apart.
     pub(crate) fn windows(&self) -> Option<Vec<OwnedBuffer>> {
         let _inside = self.gate.enter_unless_closed().ok()?;
         // SAFETY: inside the gate to the end of this function.
@@ -432,7 +438,7 @@ impl RegionMemory {
         windows.filter(|all| !all.is_empty())
     }
 
-    /// True if all its bytes are of a kind with many owners, and none of those is left but this
+    /// True if all its bytes are of a kind that can have many owners, and no owner is left but this
     /// region, or other regions of the same cache.
     pub(crate) fn is_ours_alone(&self) -> bool {
         let Ok(_inside) = self.gate.enter_unless_closed() else {

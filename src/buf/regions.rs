@@ -33,7 +33,7 @@ impl Payload {
         Ok(())
     }
 
-    /// Asks whether the memory of its regions can be read: [`RegionUse::probe`].
+    /// Checks that the memory of its regions can be read: [`RegionUse::probe`].
     pub(crate) fn probe(&self) -> Result<(), AccessError> {
         self.parts().iter().try_for_each(|it| match it {
             Memory::Region(region) => region.probe(false),
@@ -41,7 +41,7 @@ impl Payload {
         })
     }
 
-    /// Empty ranges of those of its regions that have a counter, so that a later access can be
+    /// Returns empty ranges of the regions that have a counter, so that a later access can be
     /// counted.
     pub(crate) fn counting_regions(&self) -> Payload {
         let counting = |part: &Memory| match part {

@@ -1,4 +1,5 @@
-//! What the transport sends as one: frames of the wire protocol, and how much of them has gone out.
+//! Frames of the wire protocol that the transport sends as one batch, and how much of them has gone
+//! out.
 //!
 //! The heads of all frames lie one behind the other in one list of the batch: encoded headers, and
 //! whole messages that were copied when they were posted. A frame has its part of that list, and
@@ -24,10 +25,10 @@ use crate::limits::DEVICE_PIECE_MAX;
 /// Invariant: `sent <= head_len + payload.len()`; a bounce buffer has the payload's byte at `sent`,
 /// or ends there.
 pub(crate) struct OutFrame {
-    /// Its part of the batch's heads.
+    /// Length of its part of the batch's heads.
     head_len: usize,
     payload: Payload,
-    /// What of a payload in device memory is here; it has no other spans.
+    /// The bytes of a payload in device memory that have been copied; it has no other spans.
     bounce: Option<Box<BounceBuffer>>,
     sent: usize,
     token: u64,
@@ -35,14 +36,14 @@ pub(crate) struct OutFrame {
 
 /// Bytes of device memory, copied to the host's.
 pub(crate) struct BounceBuffer {
-    /// Where in the payload it begins.
+    /// Offset in the payload at which it begins.
     at: usize,
     bytes: Vec<u8>,
 }
 
 impl BounceBuffer {
-    /// The first bytes of a payload of device memory, up to [`DEVICE_PIECE_MAX`]; `None` of any
-    /// other, which needs no copy.
+    /// Copies the first bytes of a payload of device memory, up to [`DEVICE_PIECE_MAX`]; `None` for
+    /// any other payload, which needs no copy.
     #[inline]
     pub(crate) fn first_of(payload: &Payload) -> Result<Option<Box<BounceBuffer>>, AccessError> {
         if !payload.is_of_device() {
@@ -69,7 +70,7 @@ impl BounceBuffer {
 }
 
 impl OutFrame {
-    /// The caller's own, with which it was pushed.
+    /// The caller's own value, with which the frame was pushed.
     #[inline]
     pub(crate) fn token(&self) -> u64 {
         self.token
@@ -79,13 +80,13 @@ impl OutFrame {
         &self.payload
     }
 
-    /// The payload's memory is not to be touched any more: zeros go out in its place.
+    /// Sends zeros in place of the payload, whose memory is not to be touched any more.
     pub(crate) fn blank(&mut self) {
         self.payload = Payload::zeros(self.payload.len());
         self.bounce = None;
     }
 
-    /// The first bytes of its payload, which is device memory.
+    /// Sets the first bytes of its payload, which is device memory.
     pub(crate) fn set_bounce(&mut self, bounce: Box<BounceBuffer>) {
         self.bounce = Some(bounce);
     }
@@ -119,7 +120,7 @@ impl OutFrame {
         self.sent.saturating_sub(self.head_len)
     }
 
-    /// What of its head comes behind the next `skipped` bytes.
+    /// Returns the part of its head that comes behind the next `skipped` bytes.
     fn head_left<'a>(&self, head: &'a [u8], skipped: usize) -> &'a [u8] {
         head.get(self.sent + skipped..).unwrap_or_default()
     }
@@ -148,8 +149,8 @@ impl OutFrame {
         }
     }
 
-    /// Adds `len` bytes behind the next `skipped` ones, which must be there, as they lie in memory;
-    /// see [`Payload::slices`].
+    /// Appends slices of the `len` bytes behind the next `skipped` ones, which must be there, where
+    /// they lie in memory; see [`Payload::slices`].
     #[cfg(feature = "tls")]
     fn slices<'a>(
         &'a self,
@@ -173,8 +174,8 @@ impl OutFrame {
         }
     }
 
-    /// Copies the bytes that come behind the next `skipped` ones, as many as there are or fit; the
-    /// count says how many.
+    /// Copies the bytes behind the next `skipped` ones, as many as there are or fit; returns how
+    /// many.
     fn copy_out(&self, head: &[u8], skipped: usize, into: &mut [u8]) -> Result<usize, AccessError> {
         let begin = self.sent + skipped;
         let here = match &self.bounce {
@@ -204,19 +205,19 @@ debug_fields!(OutFrame, self =>
     head_len: self.head_len, payload_len: self.payload.len(), sent: self.sent, token: self.token
 );
 
-/// How far a frame has come.
+/// Progress of a frame.
 pub(crate) struct FrameStep {
-    /// The frame's.
+    /// The frame's token.
     pub(crate) token: u64,
-    /// So many more bytes of it have gone out.
+    /// Number of further bytes of it that have gone out.
     pub(crate) bytes: usize,
-    /// Its payload: all of it has gone out, and it has left the batch.
+    /// Its payload, if all of it has gone out and it has left the batch.
     pub(crate) payload: Option<Payload>,
 }
 
-/// Frames to be sent in this order, by as few system calls as possible. Owned by the link while
-/// submitted, which keeps the heads where they are as long as the kernel reads them; then it comes
-/// back, and its lists are used again.
+/// Frames to be sent in this order, by as few system calls as possible. The link owns the batch
+/// while it is submitted, and so keeps the heads where they are as long as the kernel reads them;
+/// then the batch comes back, and its lists are used again.
 ///
 /// Invariant: the heads from `heads_at` on are those of the frames.
 #[derive(Default)]
@@ -256,8 +257,8 @@ impl SendBatch {
         self.frames.iter().map(OutFrame::remaining).sum()
     }
 
-    /// A frame behind the others, with a head of so many bytes, which `write` puts there; `token`
-    /// is the caller's own, and comes back with each step of the frame.
+    /// Appends a frame with a head of `head_len` bytes, which `write` writes; `token` is the
+    /// caller's own, and comes back with each step of the frame.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -272,18 +273,19 @@ impl SendBatch {
         self.push_frame(head_len, payload, token);
     }
 
-    /// A frame of these bytes alone.
+    /// Appends a frame of these bytes alone.
     pub(crate) fn push_bytes(&mut self, bytes: Vec<u8>, token: u64) {
         self.push_frame(0, Payload::from_vec(bytes), token);
     }
 
-    /// The list of heads, which the caller appends to; [`SendBatch::push_appended`] follows.
+    /// Returns the list of heads, for the caller to append to; [`SendBatch::push_appended`]
+    /// follows.
     #[inline]
     pub(crate) fn heads_mut(&mut self) -> &mut Vec<u8> {
         &mut self.heads
     }
 
-    /// A frame of the bytes alone that were appended to the heads.
+    /// Appends a frame of the bytes alone that were appended to the heads.
     #[inline]
     pub(crate) fn push_appended(&mut self, len: usize, token: u64) {
         self.push_frame(len, Payload::empty(), token);
@@ -300,7 +302,7 @@ impl SendBatch {
         });
     }
 
-    /// Puts another frame in the place of one of which nothing has gone out.
+    /// Replaces a frame of which nothing has gone out.
     pub(crate) fn replace(
         &mut self,
         at: usize,
@@ -325,15 +327,15 @@ impl SendBatch {
         };
     }
 
-    /// All of another batch's frames, behind those that are there.
+    /// Appends all frames of another batch.
     pub(crate) fn append(&mut self, other: &mut SendBatch) {
         self.heads.extend_from_slice(&other.heads[other.heads_at..]);
         self.frames.append(&mut other.frames);
         other.forget_heads();
     }
 
-    /// Accounts for sent bytes, of which so many are `left`: what of them is the first frame's.
-    /// `None`: there is no frame.
+    /// Accounts for sent bytes, of which `left` are left to account for: takes off those of the
+    /// first frame. `None`: there is no frame.
     #[inline]
     pub(crate) fn advance(&mut self, left: &mut usize) -> Option<FrameStep> {
         let frame = self.frames.front_mut()?;
@@ -349,7 +351,7 @@ impl SendBatch {
         })
     }
 
-    /// The same of all frames, which are dropped once they have gone.
+    /// Accounts for sent bytes of all frames, which are dropped once they have gone.
     pub(crate) fn drop_sent(&mut self, mut count: usize) {
         while let Some(step) = self.advance(&mut count)
             && step.payload.is_some()
@@ -373,7 +375,7 @@ impl SendBatch {
         self.heads_at = 0;
     }
 
-    /// The tokens and payloads of all frames, which do not go out.
+    /// Takes the tokens and payloads of all frames, which do not go out.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (u64, Payload)> {
         self.forget_heads();
         self.frames
@@ -403,8 +405,8 @@ impl SendBatch {
         }
     }
 
-    /// Finds where up to `len` bytes lie that come behind the next `skipped` ones; how many there
-    /// are, or `None` if some of them can only be copied.
+    /// Appends slices of up to `len` bytes behind the next `skipped` ones; returns how many bytes
+    /// these are, or `None` if some of them can only be copied.
     #[cfg(feature = "tls")]
     pub(crate) fn slices<'a>(
         &'a self,
@@ -432,8 +434,8 @@ impl SendBatch {
         Some(len - left)
     }
 
-    /// Copies what comes behind the next `skipped` bytes, as far as there is room; how many bytes,
-    /// and why no more if memory is refused. Nothing moves.
+    /// Copies the bytes behind the next `skipped` ones, as far as there is room; returns how many,
+    /// and why not more if memory is refused. The batch does not advance.
     pub(crate) fn copy_out(
         &self,
         mut skipped: usize,

@@ -1,11 +1,11 @@
-//! Memory with several owners, to be registered by ranges: what a registration cache takes.
+//! Memory with several owners, to be registered by ranges, as a registration cache takes it.
 //!
 //! - A [`SharedBuffer`] is writable memory that may be shared with regions of any range of it, and
 //!   so is never seen as a slice: it is copied from and to.
 //! - [`SharedMemory`] is that, or bytes that never change.
 //!
-//! A region of a range holds a window: the range, and one more owner of the whole. That of a cached
-//! region ([`OwnedBuffer::window`]) is never given back; that of a region by itself is, as a
+//! A region of a range holds a window: the range, and one more owner of the whole. The window of a
+//! cached region ([`OwnedBuffer::window`]) is never given back; that of a separate region is, as a
 //! [`SharedWindow`](super::SharedWindow). Neither region can be quiesced, which would claim bytes
 //! that others share.
 
@@ -22,7 +22,7 @@ use super::range::AddressRange;
 use super::traits::{IoBufMut, RegionBuf};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Is notified when the application drops its last handle of shared memory.
+/// A listener that is notified when the application drops its last handle of shared memory.
 pub(crate) trait ReleaseListener: Send + Sync {
     /// The last handle of the buffer with this range of addresses is gone.
     fn released(&self, addresses: Range<usize>);
@@ -59,7 +59,7 @@ pub struct SharedBuffer {
     handle: Arc<Handle>,
 }
 
-/// What all handles of the application share; regions have the memory alone.
+/// State that all handles of the application share; regions have the memory alone.
 struct Handle {
     memory: Arc<OwnedBuffer>,
     /// The caches to notify when the last handle is dropped.
@@ -76,7 +76,7 @@ impl SharedBuffer {
     }
 
     fn of(memory: Arc<OwnedBuffer>) -> SharedBuffer {
-        // That every byte may be read and written in place is what all its functions rest on.
+        // All its functions rest on this: every byte may be read and written in place.
         assert!(memory.is_writable() && !memory.is_range());
         SharedBuffer {
             handle: Arc::new(Handle {
@@ -171,7 +171,7 @@ impl fmt::Debug for SharedBuffer {
     }
 }
 
-/// A range of something so long; `None` if it is not all within.
+/// Resolves a range of something with this length; `None` if it is not all within.
 pub(crate) fn range_within(len: usize, range: impl RangeBounds<usize>) -> Option<Range<usize>> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
@@ -186,8 +186,8 @@ pub(crate) fn range_within(len: usize, range: impl RangeBounds<usize>) -> Option
     (start <= end && end <= len).then_some(start..end)
 }
 
-/// Windows in the order of their addresses, cut so that none overlaps; those that go on where
-/// another of the same buffer ends are one.
+/// Sorts windows by their addresses, and cuts them so that none overlaps. Windows of one buffer
+/// that adjoin become one.
 pub(crate) fn join_windows(mut windows: Vec<OwnedBuffer>) -> Vec<OwnedBuffer> {
     windows.sort_by_key(|window| window.span().addresses().start);
     let mut joined: Vec<OwnedBuffer> = Vec::with_capacity(windows.len());
@@ -289,7 +289,7 @@ impl SharedMemory for SharedBuffer {
 impl SharedMemory for AddressRange {
     fn addresses(&self) -> Range<usize> {
         let start = self.start().addr();
-        // One that wraps around has no bytes that could be asked for.
+        // A range that wraps around has no bytes that could be asked for.
         start..start.checked_add(self.len()).unwrap_or(start)
     }
 

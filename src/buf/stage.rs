@@ -24,10 +24,10 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// An empty one. Where this thread has no buffer idle one is made, so this never waits.
+    /// Takes an empty stage. If this thread has no idle buffer one is made, so this never waits.
     pub(crate) fn take() -> Self {
         let idle = IDLE.try_with(|idle| idle.borrow_mut().pop());
-        // Zeroed once, at its making; what a later user finds beyond its own bytes is never shown.
+        // Zeroed once, at its making; bytes of former users are never shown.
         let made = || vec![0; STAGE_SIZE].into_boxed_slice();
         Stage {
             buffer: idle.ok().flatten().unwrap_or_else(made),
@@ -48,12 +48,12 @@ impl Stage {
         let _ = IDLE.try_with(RefCell::take);
     }
 
-    /// The room behind the bytes held, to receive into; then say [`Stage::fill`].
+    /// Returns the room behind the bytes held, to receive into; call [`Stage::fill`] then.
     pub(crate) fn spare(&mut self) -> &mut [u8] {
         &mut self.buffer[self.end..]
     }
 
-    /// The first `count` bytes of the room have been received.
+    /// Notes that the first `count` bytes of the room have been received.
     pub(crate) fn fill(&mut self, count: usize) {
         assert!(
             count <= self.buffer.len() - self.end,
@@ -68,13 +68,13 @@ impl Stage {
         &mut self.buffer[self.start..self.end]
     }
 
-    /// Only the first `len` bytes of those held count.
+    /// Drops all but the first `len` of the bytes held.
     #[cfg(feature = "tls")]
     pub(crate) fn truncate(&mut self, len: usize) {
         self.end = self.end.min(self.start + len);
     }
 
-    /// The first `count` bytes are consumed.
+    /// Consumes the first `count` bytes.
     pub(crate) fn advance(&mut self, count: usize) {
         assert!(
             count <= self.end - self.start,

@@ -48,7 +48,7 @@ fn write_spans(list: &SpanList, mut bytes: &[u8]) {
 
 fn round_trip<B: IoBuf>(buffer: B) -> B {
     let payload = buffer.into_payload(LocalUse::Send).ok().unwrap();
-    // Moved about, as operations are.
+    // The payload is moved about, as operations are.
     let boxed = Box::new(payload);
     B::from_payload(*boxed).expect("the same type comes back")
 }
@@ -198,8 +198,8 @@ fn buffer_gives_bytes_vec_and_type_back() {
     assert_eq!(back.as_ptr(), at);
 }
 
-/// A batch of three frames, with which the bytes of a whole come: two with payloads, and between
-/// them one whose bytes were appended to the heads.
+/// A batch of three frames, and all their bytes: two frames have payloads, and between them is one
+/// whose bytes were appended to the heads.
 fn three_frames() -> (SendBatch, &'static [u8]) {
     let parts = vec![
         Memory::Owned(b"payload "[..].to_vec().into()),
@@ -295,7 +295,7 @@ fn span_list_is_bounded_and_skips_empty_spans() {
     assert_eq!(list.bytes(), 128);
 }
 
-/// Buffers of stages are reused, at most so many lie idle, and none shows a former user's bytes.
+/// Buffers of stages are reused, only a few lie idle, and none shows a former user's bytes.
 #[test]
 fn buffers_of_stages_are_used_again() {
     let mut first = Stage::take();

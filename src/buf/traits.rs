@@ -1,5 +1,5 @@
-//! What may be given to an operation, and what may be registered. All traits are sealed: the types
-//! are those whose taking apart and putting together `owned_buffer.rs` has proven.
+//! Buffers that operations and registrations take. All traits are sealed: `owned_buffer.rs` has
+//! proven for each type how it is taken apart and put together again.
 
 use super::buffer::Buffer;
 use super::memory::Memory;
@@ -20,24 +20,24 @@ pub enum LocalUse {
     Write,
 }
 
-/// A buffer that cannot be used so: why, and the buffer.
+/// Why a buffer cannot be used so, and the buffer.
 pub type Refused<B> = (Error, B);
 
 /// Seals [`IoBuf`] and the other buffer traits.
 #[doc(hidden)]
 pub trait Convert: Sized {
-    /// A region owns the memory; else it need not even be there.
+    /// True if a region owns the memory; else the memory need not even be there.
     const IS_OWNED: bool = true;
 
     fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>>;
 
-    /// As memory of a region that it is to belong to; a part of a region belongs to that already.
+    /// Converts the buffer to memory of a new region; a part of a region belongs to that already.
     fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>>;
 
-    /// As [`Convert::from_memory`], of memory that is no part of a region.
+    /// Like [`Convert::from_memory`], for memory that is no part of a region.
     fn from_owned_buffer(owned: OwnedBuffer) -> Result<Self, OwnedBuffer>;
 
-    /// The buffer again, exactly as it was; the memory, if it came from another type.
+    /// Returns the buffer exactly as it was, or the memory, if it came from another type.
     fn from_memory(memory: Memory) -> Result<Self, Memory> {
         match memory {
             Memory::Owned(owned) => Self::from_owned_buffer(owned).map_err(Memory::Owned),
@@ -52,7 +52,8 @@ pub trait Convert: Sized {
         false
     }
 
-    /// Its bytes where they lie, if they are Rust's places and small messages of them are copied.
+    /// Returns its bytes where they lie, if Rust code may touch them there and small messages of
+    /// them are copied.
     fn buffer_bytes(&self) -> Option<&[u8]> {
         None
     }
@@ -61,19 +62,20 @@ pub trait Convert: Sized {
 /// Seals [`IoBufs`] and the other traits of several buffers.
 #[doc(hidden)]
 pub trait ConvertMany: Sized {
-    /// As [`Convert::IS_OWNED`], of all of them.
+    /// Like [`Convert::IS_OWNED`], for all of them.
     const IS_OWNED: bool;
 
-    /// All or none: a refusal gives every buffer back.
+    /// Converts all buffers or none: a refusal gives every buffer back.
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>>;
 
-    /// As the memory of a region. All or none.
+    /// Converts the buffers to the memory of a region: all or none.
     fn into_owned_buffers(self) -> Result<OwnedBuffers, Refused<Self>>;
 
-    /// The buffers again, same types, same order; `None` if the payload came from others.
+    /// Returns the buffers, of the same types and in the same order; `None` if the payload came
+    /// from others.
     fn from_payload(payload: Payload) -> Option<Self>;
 
-    /// As [`ConvertMany::from_payload`], of what a region gave back.
+    /// Like [`ConvertMany::from_payload`], for buffers that a region gave back.
     fn from_owned_buffers(buffers: OwnedBuffers) -> Option<Self>;
 
     /// How many buffers; operations take at most `limits::IOV_LIMIT`.

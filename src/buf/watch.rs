@@ -4,8 +4,8 @@
 //! that no page fault is delayed.
 //!
 //! One descriptor serves the process, since the system lets only one watch a range. A thread of its
-//! own reads it: a call that takes memory away waits until its event has been read. That rules what
-//! may happen under which lock, for the caller may hold the allocator's lock:
+//! own reads it: a call that takes memory away waits until its event has been read. This limits
+//! what may happen under which lock, since the caller may hold the allocator's lock:
 //!
 //! - the thread allocates and frees nothing, and takes no lock but `posted`;
 //! - under `posted` no code allocates, frees, or waits for anything.
@@ -14,8 +14,8 @@
 //! read, and a reader that sees it set finds the notice once it has locked `posted`.
 //!
 //! A forked child inherits the descriptor, which is about its parent's memory, and no thread. To
-//! the child, everything that its parent watched has gone away; it makes nothing of that watch's,
-//! not even a lock, which a thread of the parent's may have held. It opens a watch of its own.
+//! the child, everything that its parent watched has gone away; it uses nothing of the parent's
+//! watch, not even a lock, which a thread of the parent may have held. It opens a watch of its own.
 
 use std::fmt;
 use std::io;
@@ -46,8 +46,8 @@ const EVENT_REMOVE: u8 = 0x15;
 const EVENT_UNMAP: u8 = 0x16;
 const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6;
 const MODE_WRITE_PROTECT: u64 = 1 << 1;
-/// Faults of the kernel itself are not ours to handle; without this flag the descriptor takes a
-/// privilege.
+/// Faults of the kernel itself are not ours to handle; without this flag a privilege is needed to
+/// open the descriptor.
 const USER_MODE_ONLY: u32 = 1;
 
 #[repr(C)]
@@ -70,7 +70,7 @@ struct RegisterRequest {
     ioctls: u64,
 }
 
-/// What one event looks like: its kind, and up to three numbers.
+/// Layout of one event: its kind, and up to three numbers.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Message {
@@ -84,11 +84,11 @@ const _: () = assert!(size_of::<Message>() == 32);
 /// The one watch of the process.
 struct Watch {
     descriptor: OwnedFd,
-    /// One byte that is 1, and in a forked child 0.
+    /// One byte that is 1, and 0 in a forked child.
     here: MappedBuffer,
     posted: Mutex<Readers>,
-    /// What is watched, so that ranges that share a page stay watched when one of them is not.
-    /// Never taken by the thread.
+    /// The watched pages, so that ranges that share a page stay watched when one of them is not any
+    /// more. The thread never takes this lock.
     watched: Mutex<Vec<Range<usize>>>,
     thread: OnceLock<bool>,
 }
@@ -114,7 +114,7 @@ impl ReaderNotices {
 }
 
 fn watch() -> Result<&'static Watch, String> {
-    /// What was opened last, by this process or the one that it was forked from.
+    /// The watch that was opened last, by this process or the one that it was forked from.
     static WATCH: AtomicPtr<Watch> = AtomicPtr::new(ptr::null_mut());
     loop {
         let found = WATCH.load(SeqCst);
@@ -150,7 +150,7 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    /// Notices from now on, of all ranges that any cache watches. `Err` says why there are none.
+    /// Begins to take notices, of all ranges that any cache watches. `Err` says why there are none.
     pub(crate) fn begin() -> Result<Notices, String> {
         let watch = watch()?;
         if !watch.thread.get_or_init(|| watch.start_thread()) {
@@ -177,8 +177,8 @@ impl Notices {
         })
     }
 
-    /// True if there may be a notice. There is one of every call that unmapped memory before this
-    /// one.
+    /// True if there may be a notice. Every call that unmapped watched memory before this one has
+    /// left one.
     pub(crate) fn are_fresh(&self) -> bool {
         self.fresh.load(SeqCst) || !self.watch.is_of_this_process()
     }
@@ -250,7 +250,8 @@ pub(crate) struct WatchGuard {
 }
 
 impl WatchGuard {
-    /// It was unmapped: a new mapping of the addresses may have a watch of its own.
+    /// Notes that the range was unmapped: a new mapping of the addresses may have a watch of its
+    /// own.
     pub(crate) fn went_away(&mut self) {
         self.is_there = false;
     }
@@ -334,7 +335,7 @@ impl Watch {
         })
     }
 
-    /// False in a process that was forked from the one that opened it.
+    /// False in a process that was forked from the one that opened this watch.
     fn is_of_this_process(&self) -> bool {
         // SAFETY: it is there, and is not written to. Volatile: a fork changes it.
         unsafe { self.here.as_ptr().read_volatile() == 1 }
@@ -461,12 +462,12 @@ mod tests {
                 drop(watched);
             }
         }
-        // Not a test of its own: notices are of the whole process, so one at a time looks at them.
+        // Not a separate test: notices are of the whole process, so only one test reads them.
         too_many_notices_are_one_of_everything(&notices);
     }
 
-    /// What is not watched, or not any more, is not reported, and more notices than fit into the
-    /// list become one for all addresses.
+    /// Memory that is not watched, or not any more, is not reported, and more notices than fit into
+    /// the list become one for all addresses.
     fn too_many_notices_are_one_of_everything(notices: &Notices) {
         let mapped: Vec<_> = (0..WATCH_NOTICES_MAX + 10)
             .map(|_| MappedBuffer::new(4096).unwrap())

@@ -20,7 +20,7 @@ const PURPOSE: &str = "tokio-fabric 2026-11-21 authorization key, version 1";
 pub(crate) struct AuthSecret(Arc<Zeroizing<[u8; 32]>>);
 
 impl AuthSecret {
-    /// Derives it from the application's bytes.
+    /// Derives the digest from the application's bytes.
     pub(crate) fn of(key: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(PURPOSE);
         hasher.update(key);
@@ -31,8 +31,9 @@ impl AuthSecret {
         secret
     }
 
-    /// Derives the key of a session from what its two sides have sent each other, and of a secure
-    /// connection from what no other connection has: its proofs are worth nothing elsewhere.
+    /// Derives the key of a session from what its two sides have sent each other. On a secure
+    /// connection `binding`, which no other connection has, goes into it too: so the session's
+    /// proofs are worth nothing elsewhere.
     pub(crate) fn session(
         &self,
         transcript: &[u8; 80],
@@ -52,8 +53,8 @@ impl PartialEq for AuthSecret {
 
 impl Eq for AuthSecret {}
 
-/// What a proof or a seal is for and which side made it, hashed along, so that neither side can
-/// replay the other side's proof, nor use one in another place.
+/// The purpose of a proof or a seal, and the side that made it. It is hashed along, so that neither
+/// side can replay the other side's proof, nor use one in another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sealed {
     InitiatorProof = 1,
@@ -92,7 +93,7 @@ fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     blake3::Hash::from_bytes(*one) == blake3::Hash::from_bytes(*other)
 }
 
-/// Through which endpoint a peer accesses a region, and what it has proven.
+/// The endpoint through which a peer accesses a region, and the key that the peer has proven.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessContext<'a> {
     pub(super) endpoint: EndpointId,
@@ -106,7 +107,7 @@ impl<'a> AccessContext<'a> {
         AccessContext { endpoint, key }
     }
 
-    /// Whether it permits access to a region with this key.
+    /// True if the peer may access a region that demands this key; with `None`, any peer may.
     pub(super) fn has(&self, key: Option<&AuthSecret>) -> bool {
         key.is_none() || self.key == key
     }

@@ -1,4 +1,4 @@
-//! What all handles of one region share, and the calls that both kinds of region have.
+//! The state that all handles of one region share, and the calls that both kinds of region have.
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -20,17 +20,17 @@ use crate::sync::{
     DomainScope, DrainScope, GateError, HasGate, Lock, ManualProgress, await_driving,
 };
 
-/// What a region needs of its domain, which it holds.
+/// The domain as a region uses it; the region holds it.
 pub(crate) trait Parent: Send + Sync {
     fn table(&self) -> &Lock<MrTable>;
 
-    /// Whose counters can be bound to its regions.
+    /// The scope of the counters that can be bound to its regions.
     fn scope(&self) -> DomainScope;
 
     /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
     fn nudge(&self);
 
-    /// Its progress, where the application makes it.
+    /// The domain's progress, if the application makes it by hand.
     fn progress(&self) -> Option<&Arc<ManualProgress>> {
         None
     }
@@ -38,7 +38,7 @@ pub(crate) trait Parent: Send + Sync {
 
 /// Memory that is to become a region, with its key and context.
 pub(crate) struct PreparedRegion {
-    /// From [`prepare`], faulted in already if the domain promises that.
+    /// Memory from [`prepare`], faulted in already if the domain promises that.
     pub(crate) memory: Arc<RegionMemory>,
     pub(crate) requested_key: Option<u64>,
     /// Only peers that have proven this key may access it; `None`: all.
@@ -109,7 +109,7 @@ pub(super) struct RegionCore {
     addr: u64,
     context: Option<UserContext>,
     parent: Arc<dyn Parent>,
-    /// It has been deregistered: the table has its key no more.
+    /// It has been deregistered, so that the table has its key no more.
     ended: AtomicBool,
 }
 
@@ -165,7 +165,7 @@ impl RegionCore {
         (self.addr, table.raw_key(self.key, &self.memory))
     }
 
-    /// None once it is deregistered.
+    /// Returns its statistics: all zero once it is deregistered.
     pub(super) fn stats(&self) -> RegionStats {
         let is_ended = self.ended.load(Ordering::Acquire);
         let table = self.parent.table().lock("region stats");
@@ -212,12 +212,12 @@ impl RegionCore {
         }
     }
 
-    /// Of the domain, where the application makes it.
+    /// The domain's progress, if the application makes it by hand.
     pub(super) fn progress(&self) -> Option<&Arc<ManualProgress>> {
         self.parent.progress()
     }
 
-    /// Whose counters can be bound to it.
+    /// The scope of the counters that can be bound to it.
     pub(super) fn scope(&self) -> DomainScope {
         self.parent.scope()
     }
@@ -234,7 +234,7 @@ impl RegionCore {
         }
     }
 
-    /// True if nothing on behalf of a peer is in flight any more.
+    /// Revokes the region. True if nothing on behalf of a peer is in flight any more.
     pub(super) fn revoke_now(&self) -> bool {
         self.memory.gate().revoke();
         let is_drained = self.memory.gate().is_drained(DrainScope::Remote);
@@ -352,7 +352,7 @@ pub(super) fn local_range(range: impl RangeBounds<usize>, len: usize) -> Result<
     Ok((start as usize, (end - start) as usize))
 }
 
-/// Another handle has taken the buffers.
+/// Error of a call that finds the buffers taken by another handle.
 #[cold]
 pub(super) fn buffers_taken() -> Error {
     Error::new(

@@ -11,8 +11,8 @@ use crate::buf::ConvertMany;
 use crate::error::Result;
 use crate::sync::{Drain, DrainScope, HasGate, ProgressWaiter};
 
-/// Deregisters at its first poll, waits until the gate is drained, and takes the buffers, which the
-/// region was made of as a `B`, or which any `B` can be made of.
+/// A future that deregisters the region at its first poll, waits until the gate is drained, and
+/// takes the buffers. The region was made of a `B`, or `B` can be made of any buffers.
 pub(super) struct Deregistration<B> {
     core: Arc<RegionCore>,
     state: State,

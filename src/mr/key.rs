@@ -30,7 +30,7 @@ impl KeyPolicy {
         }
     }
 
-    /// Judges a key the application asks for; whether it is taken is the table's to say.
+    /// Judges a key the application asks for; the table judges whether it is taken.
     pub(crate) fn check(self, requested: u64) -> Result<()> {
         let rejected = |message| Err(Error::new(ErrorKind::KeyRejected, message));
         if self == KeyPolicy::Provider {
@@ -42,8 +42,8 @@ impl KeyPolicy {
         Ok(())
     }
 
-    /// A key of random bits that `is_taken` denies, so that no peer can guess it. Never zero, which
-    /// C programs use for "no key".
+    /// Chooses a key of random bits that `is_taken` denies, so that no peer can guess it. Never
+    /// zero, which C programs use for "no key".
     pub(super) fn choose(
         self,
         mut draw: impl FnMut() -> Result<u64>,

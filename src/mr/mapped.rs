@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::random::RandomSource;
 use crate::sync::{Keep, Lock};
 
-/// What stands in a header for a key of the application's.
+/// The key and tag that stand in a header for a key of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WireKey {
     pub(crate) key: u64,
@@ -23,7 +23,7 @@ pub(crate) struct WireKey {
 /// The mapped keys of one domain.
 pub(crate) struct MappedKeys {
     keys: Lock<HashMap<u64, RawKey>>,
-    /// `FI_MR_RAW`: keys that are not mapped are no keys.
+    /// `FI_MR_RAW`: keys that are not mapped are refused.
     required: bool,
     random: RandomSource,
 }
@@ -53,7 +53,7 @@ impl MappedKeys {
         })
     }
 
-    /// What stands in a header for this key.
+    /// Returns what stands in a header for this key.
     pub(crate) fn wire_key(&self, key: u64) -> Result<WireKey> {
         match self.keys.lock("look for a mapped key").get(&key) {
             Some(raw) => Ok(WireKey {

@@ -175,7 +175,7 @@ pub(crate) struct RawKeys {
 }
 
 impl RawKeys {
-    /// With a fresh secret.
+    /// Creates the keys of a domain, with a fresh secret.
     pub(crate) fn new(demanded: bool, random: &RandomSource) -> Result<Self> {
         let mut secret = [0; 32];
         random.fill(&mut secret, "a domain's secret")?;
@@ -199,7 +199,7 @@ impl RawKeys {
 
 debug_fields!(RawKeys, self => demanded: self.demanded);
 
-/// In constant time.
+/// Compares tags in constant time.
 pub(super) fn is_same_tag(one: &Tag, other: &Tag) -> bool {
     let [one, other] = [one, other].map(|tag| {
         let mut bytes = [0; 32];

@@ -5,7 +5,7 @@
 //! that its region was bound to; the oldest make room. It is searched linearly, and only for a key
 //! that no region has: some microseconds if it is full.
 //!
-//! Invariant: `taken` is the places of all entries, and at most [`RECENT_KEYS_MAX`].
+//! Invariant: `taken` is the number of places of all entries, and at most [`RECENT_KEYS_MAX`].
 
 use std::collections::VecDeque;
 
@@ -30,9 +30,9 @@ fn places_of(audience: Option<&Audience>) -> usize {
 
 /// The peers that were permitted to access a region.
 pub(super) struct Audience {
-    /// What they have to prove, if anything.
+    /// The proof that they have to show, if any.
     pub(super) proof: Option<Box<RequiredProof>>,
-    /// The endpoints through which they may; `None`: all.
+    /// The endpoints through which they may access it; `None`: all.
     pub(super) endpoints: Option<Box<[EndpointId]>>,
 }
 
@@ -118,7 +118,7 @@ mod tests {
             assert!(recent.taken <= RECENT_KEYS_MAX);
         }
         assert!(is_known(&recent, 9 << 40, other) && !is_known(&recent, 8 << 40, other));
-        // One that does not fit takes no other's place.
+        // A key that does not fit takes no other key's place.
         let too_many = vec![other; RECENT_KEYS_MAX];
         recent.push(7, bound_to(&too_many));
         assert!(!is_known(&recent, 7, other) && is_known(&recent, 9 << 40, other));

@@ -101,7 +101,7 @@ impl<B: RegionContents> MemoryRegion<B> {
 }
 
 impl<B: 'static> MemoryRegion<B> {
-    /// The handle is of the type that the region was made of, or of none.
+    /// Creates a handle of the type that the region was made of, or of none.
     #[inline]
     fn of(core: Arc<RegionCore>) -> Self {
         MemoryRegion {
@@ -162,12 +162,12 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.nudge();
     }
 
-    /// The domain's, where the application makes it.
+    /// The domain's progress, if the application makes it by hand.
     pub(crate) fn progress(&self) -> Option<&Arc<ManualProgress>> {
         self.core.progress()
     }
 
-    /// Whose counters can be bound to it.
+    /// The scope of the counters that can be bound to it.
     pub(crate) fn scope(&self) -> DomainScope {
         self.core.scope()
     }

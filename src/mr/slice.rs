@@ -46,7 +46,7 @@ pub struct RegionSlice {
 }
 
 impl RegionSlice {
-    /// The range has been checked against the region.
+    /// Creates a slice; the range has been checked against the region.
     pub(super) fn new(memory: Arc<RegionMemory>, offset: usize, len: usize) -> Self {
         RegionSlice {
             memory,

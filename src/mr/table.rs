@@ -61,9 +61,9 @@ pub(crate) struct AccessRequest {
     pub(crate) tag: Option<Tag>,
     pub(crate) addr: u64,
     pub(crate) len: u64,
-    /// The rights it takes.
+    /// The rights that the access needs.
     pub(crate) need: Access,
-    /// It is to be persistent when it ends (`FI_COMMIT_COMPLETE`).
+    /// The access is to be persistent when it ends (`FI_COMMIT_COMPLETE`).
     pub(crate) persistent: bool,
 }
 
@@ -95,7 +95,7 @@ impl Registered {
         Access::from_bits_truncate(self.memory.rights())
     }
 
-    /// The memory that the request of an admitted peer names.
+    /// Returns the memory that the request of an admitted peer names.
     #[inline]
     fn resolve(
         &self,
@@ -127,16 +127,16 @@ pub(crate) struct MrTable {
     raw: RawKeys,
     /// Hashed with a random seed, since keys may be chosen by others. Nothing depends on its order.
     regions: HashMap<u64, Registered>,
-    /// Of regions that peers could reach.
+    /// Keys of deregistered regions that peers could reach.
     recent: RecentKeys,
     pool: KeyPool,
     /// The domain is closed: nothing is registered any more.
     closed: bool,
-    /// Regions that it takes (`mr_cnt` of `fi_domain(3)`).
+    /// Most regions that it takes (`mr_cnt` of `fi_domain(3)`).
     count_max: usize,
-    /// Regions that were entered.
+    /// Number of regions that were entered.
     registrations: u64,
-    /// Accesses that were granted.
+    /// Number of accesses that were granted.
     accesses: u64,
     /// Notified when the last region is removed; present once a task waits for that.
     emptied: Option<Arc<Notify>>,
@@ -164,13 +164,13 @@ impl MrTable {
         }
     }
 
-    /// Takes so many regions without growing.
+    /// Reserves room for so many regions, which it then takes without growing.
     pub(crate) fn expecting(mut self, regions: usize) -> Self {
         self.regions = HashMap::with_capacity(regions);
         self
     }
 
-    /// Takes no more regions than these.
+    /// Sets how many regions it takes at most.
     pub(crate) fn at_most(mut self, regions: usize) -> Self {
         self.count_max = regions;
         self
@@ -260,7 +260,8 @@ impl MrTable {
         self.emptied = Some(Arc::clone(notify));
     }
 
-    /// To be notified, with the lock released, if a region was removed and none is left.
+    /// Returns what to notify, with the lock released, if no region is left and a task waits for
+    /// that.
     #[inline]
     pub(crate) fn emptied(&self) -> Option<Arc<Notify>> {
         match self.emptied {
@@ -303,7 +304,7 @@ impl MrTable {
         found
     }
 
-    /// What peers have done with the region of this key.
+    /// Statistics of peers' accesses to the region of this key.
     pub(crate) fn region_stats(&self, key: u64) -> Option<RegionStats> {
         self.regions.get(&key).map(|region| region.stats)
     }
@@ -323,7 +324,7 @@ impl MrTable {
         self.raw.demanded
     }
 
-    /// The raw key of a region, made of what it was registered as.
+    /// Returns the raw key of a region, made of the properties that it was registered with.
     pub(crate) fn raw_key(&self, key: u64, memory: &RegionMemory) -> RawKey {
         let access = Access::from_bits_truncate(memory.rights());
         let sealed = Sealed::new(key, self.addressing, memory, access);
@@ -363,8 +364,8 @@ impl MrTable {
     }
 }
 
-/// The offset and length of a range within a region of `region_len` bytes at `base`; `None` unless
-/// all of it is. An empty range may stand at the very end.
+/// Returns the offset and length of a range within a region of `region_len` bytes at `base`; `None`
+/// unless all of it is within. An empty range may stand at the very end.
 fn range_within(base: u64, region_len: usize, addr: u64, len: u64) -> Option<(usize, usize)> {
     let offset = addr.checked_sub(base)?;
     let end = offset.checked_add(len)?;

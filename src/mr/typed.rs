@@ -1,5 +1,5 @@
-//! Values in a region's memory, through `zerocopy`: of copies, or under the guard, where a
-//! reference is sound.
+//! Values in a region's memory, through `zerocopy`: as copies, or as references under the guard,
+//! where these are sound.
 
 use std::ops::RangeBounds;
 

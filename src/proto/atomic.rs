@@ -1,11 +1,11 @@
-//! What atomic operations make of numbers (`fi_atomic(3)`). Pure: bytes in, bytes out; who does
-//! this all at once with the memory is for others to say.
+//! The arithmetic of atomic operations (`fi_atomic(3)`). Pure: bytes in, bytes out; the caller
+//! makes the change of the memory atomic.
 
 use crate::info::{AtomicOp, AtomicType, CompareOp};
 use crate::mr::Access;
 use crate::wire::{AtomicCall, AtomicForm, BIG_ENDIAN};
 
-/// The bytes of one number, at the front.
+/// The bytes of one number, at the front of the array.
 type Bytes = [u8; 8];
 
 /// An operation that a peer may ask for.
@@ -25,7 +25,7 @@ enum Operator {
 }
 
 impl Atomic {
-    /// What these numbers of the wire ask for; `None`: nothing that is known here.
+    /// Returns the operation that these numbers of the wire name; `None`: no known one.
     pub(crate) fn of(call: AtomicCall) -> Option<Self> {
         let [number, ..] = call.numbers.to_le_bytes();
         if call.numbers & !(0xff | BIG_ENDIAN) != 0 {
@@ -52,17 +52,18 @@ impl Atomic {
         })
     }
 
-    /// Bytes of a number.
+    /// Returns the size of a number in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// True if it comes without operands.
+    /// True if the peer sends no operands, since the operation only reads.
     pub(crate) fn only_reads(&self) -> bool {
         self.operator == Operator::Change(AtomicOp::Read)
     }
 
-    /// The rights that it takes (`fi_atomic(3)`: what is fetched takes remote read access).
+    /// Returns the rights that the operation needs (`fi_atomic(3)`: a fetch needs remote read
+    /// access).
     pub(crate) fn need(&self, form: AtomicForm) -> Access {
         match form {
             AtomicForm::Update => Access::REMOTE_WRITE,
@@ -71,8 +72,8 @@ impl Atomic {
         }
     }
 
-    /// What is to be in the place of a number in memory, if anything is. Of those that the peer
-    /// gave the first `size` bytes count.
+    /// Returns the bytes that replace `seen`, a number in memory; `None` leaves it as it is. Of the
+    /// peer's `operand` and `compare` the first `size` bytes count.
     pub(crate) fn apply(&self, seen: Bytes, operand: Bytes, compare: Bytes) -> Option<Bytes> {
         let (operand, compare) = (self.swapped(operand), self.swapped(compare));
         match self.datatype {
@@ -90,7 +91,7 @@ impl Atomic {
         }
     }
 
-    /// A number from the peer's byte order to memory's, or the other way.
+    /// Converts a number from the peer's byte order to memory's, or back.
     pub(crate) fn swapped(&self, mut bytes: Bytes) -> Bytes {
         if self.swaps {
             bytes[..self.size].reverse();
@@ -144,7 +145,7 @@ fn swap<N: Number>(op: CompareOp, seen: N, operand: N, compare: N) -> Option<N> 
     holds.then_some(operand)
 }
 
-/// A number that can be counted with.
+/// A type of number that atomic operations compute with.
 trait Number: Copy + PartialOrd {
     const ZERO: Self;
     const ONE: Self;
@@ -154,7 +155,8 @@ trait Number: Copy + PartialOrd {
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
 
-    /// Of both numbers' bytes, taken as bits; what that means is for the operation's types to say.
+    /// Combines the bits of both numbers. [`Atomic::of`] admits only types that the operation
+    /// takes.
     fn with_bits(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         let [ours, theirs] = [self, other].map(|it| u64::from_ne_bytes(it.to_front()));
         Self::from_front(combine(ours, theirs).to_ne_bytes())

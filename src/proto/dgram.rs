@@ -1,10 +1,10 @@
-//! Datagram endpoints without I/O: what is posted, what waits to be sent, which receive takes what
-//! comes.
+//! Datagram endpoints without I/O: the posted operations, the sends that wait, and the matching of
+//! datagrams with receives.
 //!
 //! There is no protocol: a datagram is its payload, as a whole (docs/datagrams.md).
 //! Nothing is ever half sent, so an operation is queued or has ended.
 //!
-//! Invariants: no kept datagram that a posted receive would take; bytes kept ≤ budget, but for
+//! Invariants: no datagram is kept that a posted receive would take; bytes kept ≤ budget, but for
 //! datagrams that a dropped receive gave back.
 
 mod posted;
@@ -34,17 +34,17 @@ pub(crate) struct DgramSizes {
     pub(crate) unexpected_bytes: usize,
 }
 
-/// An operation: a send, an injected one, or a receive, and whose datagram it is about.
+/// An operation (a send, an injected send, or a receive) and its peer.
 #[derive(Debug)]
 struct DgramOp<T> {
     operation: OwnedRecord<Operation<T>>,
-    /// What is sent in place of device memory.
+    /// The copy that is sent in place of device memory.
     copy: Option<Payload>,
-    /// Where it goes to; whose it takes, if not anyone's.
+    /// Destination of a send, or the only source whose datagrams a receive takes.
     peer: Option<SocketAddr>,
 }
 
-/// One direction: how much it holds, and who waits for room.
+/// One direction: how many operations it holds, and which ones wait for room.
 #[derive(Debug)]
 struct Context {
     size: usize,
@@ -68,7 +68,7 @@ struct UnexpectedDatagram {
     from: SocketAddr,
     payload: Payload,
     len: usize,
-    /// Bytes of it that a too small, since dropped, receive lost.
+    /// Bytes that were lost in a receive that was too small, and was dropped since.
     overflow: usize,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Dgram<T> {
     ops: Slab<DgramOp<T>>,
     transmit: Context,
     receive: Context,
-    /// Sends, in order; those that were withdrawn leave their names here.
+    /// Sends, in order; those that were withdrawn leave their keys here.
     queue: VecDeque<OpKey>,
     posted: DatagramReceives,
     unexpected: VecDeque<UnexpectedDatagram>,
@@ -96,8 +96,8 @@ pub(crate) struct Dgram<T> {
     closed: Option<Error>,
 }
 
-/// The bytes that are sent for an operation whose memory only a device's owner copies: all of them,
-/// as a datagram is never half sent.
+/// Copies the bytes of a send whose memory only a device's owner can copy: all of them, as a
+/// datagram is never half sent.
 fn copy_of_device<T>(operation: &Operation<T>) -> Result<Option<Payload>, AccessError> {
     let sent = operation
         .payload
@@ -126,7 +126,7 @@ impl<T> Dgram<T> {
         }
     }
 
-    /// Datagrams dropped for want of a receive and of room to keep them.
+    /// Number of datagrams dropped for want of a receive and of room to keep them.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -169,9 +169,9 @@ impl<T> Dgram<T> {
         }
     }
 
-    /// Admits an operation, or, when its context is full, lets it wait or refuses it with Again,
-    /// as its options say. Nothing overtakes a waiting operation of the same context. `peer`: whom
-    /// it is sent to, or the only one whose datagram it takes.
+    /// Admits an operation, or, when its context is full, lets it wait or refuses it with Again, as
+    /// its options say. Nothing overtakes a waiting operation of the same context. `peer`: the
+    /// destination of a send, or the only source whose datagrams a receive takes.
     pub(crate) fn post(
         &mut self,
         mut operation: OwnedRecord<Operation<T>>,
@@ -235,7 +235,7 @@ impl<T> Dgram<T> {
                 let Some(&key) = context.backlog.front() else {
                     break;
                 };
-                // One that was withdrawn leaves its name behind.
+                // An operation that was withdrawn leaves its key behind.
                 if let Some(op) = self.ops.get_mut(key) {
                     if !reserve(&mut op.operation) {
                         break;
@@ -297,7 +297,7 @@ impl<T> Dgram<T> {
         self.ops.get_mut(key)?.operation.payload.as_mut()
     }
 
-    /// A datagram of `total` bytes is in the receive's memory, as far as it fits: `len` of them.
+    /// Completes a receive whose memory has a datagram of `total` bytes, of which `len` fit.
     fn received(&mut self, key: OpKey, from: SocketAddr, total: usize, len: usize) {
         let overflow = total - len;
         let result = if overflow == 0 {
@@ -334,17 +334,17 @@ impl<T> Dgram<T> {
         self.completed.push_back(operation);
     }
 
-    /// The next operation that has completed.
+    /// Takes the next operation that has completed.
     pub(crate) fn pop_completed(&mut self) -> Option<OwnedRecord<Operation<T>>> {
         self.completed.pop_front()
     }
 
     // What leaves.
 
-    /// The sends that go next, at most so many, in order.
+    /// Returns the sends that go next, at most `max`, in order.
     pub(crate) fn departing(&mut self, max: usize) -> impl Iterator<Item = (SocketAddr, &Payload)> {
         let ops = &self.ops;
-        // Names of withdrawn sends in front go for good; those further back wait for their turn.
+        // Keys of withdrawn sends are dropped at the front; those further back wait for their turn.
         while self
             .queue
             .front()
@@ -361,7 +361,7 @@ impl<T> Dgram<T> {
         })
     }
 
-    /// The first of the [`departing`](Self::departing) have ended so.
+    /// Completes the first of the [`departing`](Self::departing) with these results.
     pub(crate) fn departed(&mut self, ended: impl IntoIterator<Item = Result<(), Error>>) {
         for result in ended {
             let next = loop {
@@ -383,16 +383,17 @@ impl<T> Dgram<T> {
 
     // What arrives.
 
-    /// The destinations of the next datagrams, at most so many: of receives that take anyone's,
-    /// unless some are choosy, since then it depends on who sends. Each goes back by
-    /// [`landed`](Self::landed), [`faulted`](Self::faulted) or [`put_back`](Self::put_back).
+    /// Takes the destinations of the next datagrams, at most `max`, out of receives that take
+    /// anyone's datagrams; none while a receive takes one peer's only, since the sender then
+    /// decides. Each goes back by [`landed`](Self::landed), [`faulted`](Self::faulted) or
+    /// [`put_back`](Self::put_back).
     pub(crate) fn destinations(&mut self, max: usize) -> Vec<(OpKey, Payload)> {
         let ops = &mut self.ops;
         let keys = self
             .posted
             .first_of_anyone(max, |key| ops.get(key).is_some());
-        // Only its owner copies to a device: that receive, and those behind it, get theirs from a
-        // staging buffer.
+        // Only its owner copies to a device: that receive, and those behind it, get their datagrams
+        // from a staging buffer.
         let is_of_device = |key: OpKey| {
             let op = ops.get(key);
             op.is_some_and(|it| {
@@ -412,21 +413,21 @@ impl<T> Dgram<T> {
             .collect()
     }
 
-    /// No datagram came for this destination: the receive stays where it was.
+    /// Takes back a destination without a datagram: the receive stays where it was.
     pub(crate) fn put_back(&mut self, key: OpKey, payload: Payload) {
         if let Some(op) = self.ops.get_mut(key) {
             op.operation.payload = Some(payload);
         }
     }
 
-    /// A datagram of `total` bytes has landed in this destination.
+    /// Completes the receive of this destination, in which a datagram of `total` bytes has landed.
     pub(crate) fn landed(&mut self, key: OpKey, payload: Payload, from: SocketAddr, total: usize) {
         let len = total.min(payload.len());
         self.put_back(key, payload);
         self.received(key, from, total, len);
     }
 
-    /// The memory of this destination is not there: the datagram is lost, and the receive ends.
+    /// Ends the receive of this destination, whose memory is not there: the datagram is lost.
     pub(crate) fn faulted(&mut self, key: OpKey, payload: Payload) {
         self.put_back(key, payload);
         self.dropped += 1;
@@ -434,8 +435,8 @@ impl<T> Dgram<T> {
         self.complete(key, Err(error), 0);
     }
 
-    /// A datagram that has not landed anywhere yet: goes to the first receive that takes it, is
-    /// kept, or dropped.
+    /// Handles a datagram that has not landed anywhere yet: it goes to the first receive that takes
+    /// it, is kept, or is dropped.
     pub(crate) fn arrived(&mut self, from: SocketAddr, bytes: &[u8]) {
         let ops = &self.ops;
         let taker = self.posted.take(from, |key| ops.get(key).is_some());
@@ -480,7 +481,7 @@ impl<T> Dgram<T> {
         self.withdraw(key, Error::new(ErrorKind::Canceled, ""))
     }
 
-    /// The time of an operation has passed.
+    /// Ends an operation whose time has passed.
     pub(crate) fn expire(&mut self, key: OpKey) -> Withdrawn {
         self.withdraw(key, Error::new(ErrorKind::TimedOut, ""))
     }
@@ -508,9 +509,9 @@ impl<T> Dgram<T> {
         Withdrawn::Ended
     }
 
-    /// A receive has ended whose owner never looked: its datagram goes back to the head of those
-    /// kept, or to the next receive that takes it. The datagram is copied: what waits is memory of
-    /// our own.
+    /// Takes back the datagram of a receive that has ended and whose owner never looked: it goes to
+    /// the head of those kept, or to the next receive that takes it. It is copied, since datagrams
+    /// wait in memory of our own.
     pub(crate) fn give_back(
         &mut self,
         payload: &Payload,
@@ -521,7 +522,7 @@ impl<T> Dgram<T> {
         if self.closed.is_some() {
             return;
         }
-        // A region that is taken away took it along.
+        // If the region was taken away, the datagram is lost with it.
         let Ok(payload) = payload.copy_front(len) else {
             return;
         };
@@ -541,7 +542,8 @@ impl<T> Dgram<T> {
         }
     }
 
-    /// Everything ends, in the order in which it was posted, with this reason.
+    /// Ends everything, in the order in which it was posted, with `error`; what is posted from now
+    /// on is refused with `later`.
     pub(crate) fn close(&mut self, error: Error, later: Error) {
         if self.closed.is_some() {
             return;

@@ -1,4 +1,4 @@
-//! What a connection has its owner publish.
+//! Events of a connection, which its owner publishes.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use crate::error::{Error, OperationKind};
 use crate::proto::op::Operation;
 use crate::sync::OwnedRecord;
 
-/// One thing to publish, in order.
+/// One event to publish, in order.
 #[derive(Debug)]
 pub(crate) enum ConnEvent<T> {
     /// The handshake succeeded. `data` is what the acceptor sent; empty on the acceptor's side.
@@ -20,8 +20,8 @@ pub(crate) enum ConnEvent<T> {
     /// after all, since it could not be made persistent.
     RemoteDataVoid,
     /// A peer's write has landed in this memory, or an answer to its read has left it; of an answer
-    /// that was cut up, only the regions that count are given. A slot was reserved for what comes
-    /// with CQ data; the rest is only counted.
+    /// that was cut up, only the regions that count are given. A slot was reserved for an access
+    /// with CQ data; others are only counted.
     RemoteAccess {
         operation: OperationKind,
         data: Option<u64>,

@@ -65,11 +65,11 @@ pub(crate) trait Host<T> {
     /// Finds the region a peer names, if it grants what the peer claims.
     fn resolve(&mut self, request: &AccessRequest) -> Result<crate::buf::RegionUse, Refusal>;
 
-    /// True if the endpoint's capabilities admit this of its peer.
+    /// True if the endpoint's capabilities let its peer do this.
     fn admits(&self, need: Caps) -> bool;
 
-    /// True if behind each segment of a peer's access comes an empty one with the proof of its key
-    /// (`FI_MR_RAW`).
+    /// True if each segment of a peer's access is followed by an empty one with the proof of its
+    /// key (`FI_MR_RAW`).
     fn demands_tags(&self) -> bool {
         false
     }

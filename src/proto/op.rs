@@ -22,20 +22,20 @@ use crate::slab::Key;
 use crate::sync::OwnedRecord;
 use crate::wire::{AtomicCall, AtomicForm, FrameHeader, Segments};
 
-/// Names an operation within its connection.
+/// Key of an operation within its connection.
 pub(crate) type OpKey = Key;
 
-/// What an operation does, beside with which memory.
+/// What an operation does, apart from its memory.
 #[derive(Debug)]
 pub(crate) enum OpKind {
-    /// A message; `ack`: complete when it is in the peer's memory.
+    /// A message; `ack`: it completes when it is in the peer's memory.
     Send {
         data: Option<u64>,
         ack: bool,
-        /// Of a tagged message.
+        /// The tag of a tagged message.
         tag: Option<u64>,
     },
-    /// A message whose bytes were copied, reported nowhere.
+    /// A message whose bytes were copied, and whose end is not reported.
     Inject { data: Option<u64>, tag: Option<u64> },
     /// A buffer for one message.
     Receive,
@@ -43,7 +43,7 @@ pub(crate) enum OpKind {
     Write {
         data: Option<u64>,
         ack: bool,
-        /// Complete when it is persistent.
+        /// It completes when it is persistent.
         commit: bool,
         segments: Segments,
     },
@@ -67,8 +67,8 @@ impl OpKind {
         }
     }
 
-    /// The remote memory that it is about is cut to so many bytes, those of its local memory; fails
-    /// if it has fewer.
+    /// Cuts the operation's remote memory to `len` bytes, as many as its local memory has; fails if
+    /// the remote memory has fewer.
     pub(crate) fn cut_remote_to(&mut self, len: usize) -> Result<(), Error> {
         let segments = match self {
             OpKind::Write { segments, .. } | OpKind::Read { segments } => segments,
@@ -88,7 +88,7 @@ impl OpKind {
         }
     }
 
-    /// The same, of an operation whose operands, if it has any, were handed out.
+    /// Copies the kind of an operation whose operands, if it has any, were handed out.
     fn handed_out(&self) -> OpKind {
         match self {
             OpKind::Send { data, ack, tag } => OpKind::Send {
@@ -132,8 +132,8 @@ impl OpKind {
         }
     }
 
-    /// A message or a write completes when the peer has it, or when it is persistent there, or, if
-    /// neither, when its buffers may be reused.
+    /// Sets when a message or a write completes: when the peer has it, or when it is persistent
+    /// there, or, if neither, when its buffers may be reused.
     pub(crate) fn set_level(&mut self, delivered: bool, persistent: bool) {
         match self {
             OpKind::Send { ack, .. } => *ack = delivered,
@@ -148,9 +148,9 @@ impl OpKind {
 pub(crate) struct AtomicRequest {
     pub(crate) call: AtomicCall,
     pub(crate) segments: Segments,
-    /// Of one that fetches: its operands, and behind them what is compared, until they go out; the
-    /// memory of the operation is then for what the numbers were. `None`: its memory is the
-    /// operands.
+    /// The operands of an operation that fetches, and behind them the numbers to compare, until
+    /// they go out; the operation's memory then receives the former numbers. `None`: the
+    /// operation's memory holds the operands.
     pub(crate) operands: Option<Payload>,
 }
 
@@ -166,7 +166,7 @@ impl AtomicRequest {
         Ok(())
     }
 
-    /// It fetches what the numbers were.
+    /// True if it fetches the former numbers.
     pub(crate) fn fetches(&self) -> bool {
         self.call.form != AtomicForm::Update
     }
@@ -182,10 +182,10 @@ pub(crate) struct PostOptions {
     /// It goes out only after all transmit operations that were posted before have ended
     /// (`FI_FENCE`), and nothing overtakes it.
     pub(crate) fence: bool,
-    /// A message that ends only when a receive has been matched with it, or it was discarded
-    /// (`FI_MATCH_COMPLETE`).
+    /// It is a message that ends only when a receive has been matched with it, or when it was
+    /// discarded (`FI_MATCH_COMPLETE`).
     pub(crate) matched: bool,
-    /// It ends when this has passed.
+    /// It ends when this time has passed.
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -203,7 +203,7 @@ impl<T> RefusedPost<T> {
         Box::new(RefusedPost { error, operation })
     }
 
-    /// Why, and the memory.
+    /// Returns the error and the memory.
     pub(crate) fn into_parts(self) -> (Error, Payload) {
         let RefusedPost {
             error,
@@ -221,7 +221,7 @@ pub(crate) enum MessageOrigin {
         source: SourceId,
         connection: ConnectionId,
     },
-    /// Of a datagram.
+    /// The sender of a datagram.
     Address(SocketAddr),
 }
 
@@ -238,7 +238,7 @@ pub(crate) struct OpEnd {
     pub(crate) data: Option<u64>,
     /// The tag of a received message that has one.
     pub(crate) tag: Option<u64>,
-    /// Where a message came from that a shared receive got, or a datagram.
+    /// Origin of the message that a shared receive got, or of a datagram.
     pub(crate) origin: Option<MessageOrigin>,
     /// The place of a received message among those of the connection, or of all that share
     /// receives, in case it is given back.
@@ -256,7 +256,7 @@ impl OpEnd {
         order: 0,
     };
 
-    /// Who sent a message that a shared receive got.
+    /// Returns the sender of a message that a shared receive got.
     pub(crate) fn source(&self) -> Option<SourceId> {
         match self.origin {
             Some(MessageOrigin::Peer { source, .. }) => Some(source),
@@ -282,8 +282,8 @@ impl OpEnd {
 }
 
 /// The one record of an operation, from its post until its result has been read: it stays where it
-/// was written, and who works on it holds it ([`OwnedRecord`]). `T` is the owner's note of where it
-/// reports.
+/// was written, and the part that works on it holds it ([`OwnedRecord`]). `T` is the owner's note
+/// of where it reports.
 #[derive(Debug)]
 pub(crate) struct Operation<T> {
     pub(crate) token: T,
@@ -295,15 +295,16 @@ pub(crate) struct Operation<T> {
     pub(crate) payload: Option<Payload>,
     /// Bytes that it moves, at most.
     pub(crate) len: usize,
-    /// Of an admitted transmit operation: its place among all.
+    /// The place of an admitted transmit operation among all.
     pub(crate) number: u64,
     /// The peer's answer, if it came before the transport said that the frame was sent.
     pub(crate) answer: Option<Result<(), Refusal>>,
     /// The owner of a receive went away while a message was being received into it.
     pub(crate) detached: bool,
-    /// Its memory failed as what it gets was copied there: the rest is dropped, and it ends so.
+    /// Set if its memory failed while bytes were copied to it: the rest is dropped, and the
+    /// operation ends with this error.
     pub(crate) failed: Option<AccessError>,
-    /// Of one that has ended.
+    /// How it ended, if it has.
     pub(crate) end: OpEnd,
 }
 
@@ -331,7 +332,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// It has ended so; its memory is here.
+    /// Notes how the operation has ended; its memory is in the record.
     #[inline]
     pub(crate) fn set_end(&mut self, result: Result<(), Error>, len: usize) {
         self.end.result = result.map_err(|error| {
@@ -347,8 +348,9 @@ impl<T> Operation<T> {
         self.is_receive() && self.end.result.as_ref().err().is_none_or(arrived)
     }
 
-    /// The end of an operation whose bytes are moving is reported, with this error: gives its
-    /// record, without its memory. The rest of it goes on in another one, with this token.
+    /// Returns the record of an operation whose bytes are moving, ended with this error and without
+    /// its memory, so that its end can be reported. The rest of the operation goes on in another
+    /// record, with this token.
     pub(crate) fn part(
         record: &mut OwnedRecord<Self>,
         token: T,
@@ -387,7 +389,7 @@ impl<T> Operation<T> {
         matches!(self.kind, OpKind::Atomic(_))
     }
 
-    /// True of a message that takes credit of the peer's.
+    /// True for a message, which takes the peer's credit.
     pub(crate) fn is_message(&self) -> bool {
         matches!(self.kind, OpKind::Send { .. } | OpKind::Inject { .. })
     }
@@ -400,7 +402,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// True of one that the peer answers with bytes.
+    /// True if the peer answers it with bytes.
     #[inline]
     pub(crate) fn is_answered_with_bytes(&self) -> bool {
         match &self.kind {
@@ -410,7 +412,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// True of one that the peer answers with an acknowledgement or a refusal.
+    /// True if the peer answers it with an acknowledgement or a refusal.
     #[inline]
     pub(crate) fn is_acknowledged(&self) -> bool {
         match &self.kind {
@@ -421,14 +423,14 @@ impl<T> Operation<T> {
         }
     }
 
-    /// A write wants an answer, as where refusals are agreed on.
+    /// Makes a write ask for an answer, as it has to where refusals are agreed on.
     pub(crate) fn want_answer(&mut self) {
         if let OpKind::Write { ack, .. } = &mut self.kind {
             *ack = true;
         }
     }
 
-    /// Bytes behind its header.
+    /// Number of bytes behind its header.
     pub(crate) fn frame_len(&self) -> usize {
         match &self.kind {
             OpKind::Send { .. } | OpKind::Inject { .. } | OpKind::Write { .. } => self.len,
@@ -469,14 +471,14 @@ impl<T> Operation<T> {
         }
     }
 
-    /// True if what goes out behind its header is device memory.
+    /// True if the bytes behind its header lie in device memory.
     #[inline]
     pub(crate) fn goes_out_of_device(&self) -> bool {
         matches!(self.kind, OpKind::Send { .. } | OpKind::Write { .. })
             && self.payload.as_ref().is_some_and(Payload::is_of_device)
     }
 
-    /// The memory that goes out behind its header.
+    /// Takes the memory that goes out behind its header.
     #[inline]
     pub(crate) fn take_outgoing(&mut self) -> Payload {
         match &mut self.kind {
@@ -488,7 +490,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// The announcement of a message by this name.
+    /// Returns the announcement of a message under this index.
     pub(crate) fn announcement(&self, index: u8) -> FrameHeader {
         FrameHeader::Rts {
             index,
@@ -499,7 +501,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// The header of a message that was announced by this name, and asked for.
+    /// Returns the header of a message that was announced under this index, and asked for.
     pub(crate) fn announced(&self, index: u8) -> FrameHeader {
         FrameHeader::Data {
             index,
@@ -517,7 +519,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// The memory that is here.
+    /// Takes the memory that is in the record, if any.
     #[inline]
     pub(crate) fn take_payload(&mut self) -> Payload {
         self.payload.take().unwrap_or_else(Payload::empty)

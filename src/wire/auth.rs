@@ -1,6 +1,6 @@
 //! The PROOF frames, by which both sides of a connection prove that they have the same
-//! authorization key, and the bytes that their proofs are of. `docs/extension.md`, section 9, is
-//! the specification; what a proof is made of bytes with is not known here.
+//! authorization key, and the bytes that the proofs cover. `docs/extension.md`, section 9, is the
+//! specification; how a proof is computed is not known here.
 
 use std::ops::RangeInclusive;
 
@@ -11,9 +11,9 @@ use super::extension::{Capabilities, ExtensionOffer};
 use super::header::{BASE_SIZE, BaseHeader, ByteOrder, Op};
 use crate::limits::CM_DATA_SIZE_MAX;
 
-/// Bytes of an auth_hello.
+/// Length of an auth_hello in bytes.
 const AUTH_HELLO_SIZE: usize = 36;
-/// Bytes of a proof.
+/// Length of a proof in bytes.
 const SEAL_SIZE: usize = 32;
 
 const CHALLENGE: u8 = 1;
@@ -23,16 +23,16 @@ const REFUSED: u8 = 4;
 
 /// Random bytes that no other connection has.
 pub(crate) type Nonce = [u8; 32];
-/// What only who has the key can make of some bytes.
+/// A proof of some bytes, which only the owner of the key can make.
 pub(crate) type Seal = [u8; SEAL_SIZE];
 
-/// What a side says of itself before it proves anything: nothing but what was offered already, and
-/// random bytes. Kept as it came, since that is what proofs are of.
+/// The statement of a side before it proves anything: nothing but the offer that it has made
+/// already, and random bytes. Kept as it came, since these bytes are what proofs cover.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AuthHello([u8; AUTH_HELLO_SIZE]);
 
 impl AuthHello {
-    /// Of a side that offers `ours`.
+    /// The hello of a side that offers `ours`.
     pub(crate) fn new(ours: ExtensionOffer, nonce: Nonce) -> Self {
         let mut bytes = [0; AUTH_HELLO_SIZE];
         bytes[0] = ours.version();
@@ -49,18 +49,18 @@ impl AuthHello {
         both == agreed.capabilities() && self.version().min(other.version()) == agreed.version()
     }
 
-    /// The highest version it has.
+    /// Returns the highest version that the side has.
     fn version(&self) -> u8 {
         self.0[0]
     }
 
-    /// What it can do, as far as that is known here.
+    /// Returns what the side can do, as far as that is known here.
     fn capabilities(&self) -> Capabilities {
         Capabilities::from_bits_truncate(u16::from_be_bytes([self.0[2], self.0[3]]))
     }
 }
 
-/// All that both sides have said when they prove their key: what their proofs are of.
+/// Returns all that both sides have said when they prove their key: the bytes that proofs cover.
 pub(crate) fn transcript(
     agreed: ExtensionOffer,
     acceptor: &AuthHello,
@@ -76,18 +76,18 @@ pub(crate) fn transcript(
 /// One step of proving.
 #[derive(Clone)]
 pub(crate) enum Proof {
-    /// The acceptor's first word.
+    /// The acceptor's first frame.
     Challenge(AuthHello),
     /// The initiator's answer, with its proof.
     Answer(AuthHello, Seal),
-    /// The acceptor's proof, and its private data, which it is of.
+    /// The acceptor's proof, and its private data, which the proof covers.
     Confirm(Seal, Bytes),
-    /// Either side's last word.
+    /// The last frame of a side whose peer's proof was wrong.
     Refused,
 }
 
 impl Proof {
-    /// The whole frame; `id` is its number in its direction.
+    /// Returns the whole frame; `id` is its number in its direction.
     pub(crate) fn encode(&self, order: ByteOrder, id: u8) -> Vec<u8> {
         let (step, payload) = match self {
             Proof::Challenge(auth_hello) => (CHALLENGE, auth_hello.0.to_vec()),
@@ -109,7 +109,7 @@ impl Proof {
         [&header, payload.as_slice()].concat()
     }
 
-    /// The step in a frame whose length is its step's.
+    /// Decodes the payload of a frame, which has a length that this step may have.
     fn decode(step: u8, payload: &[u8]) -> Result<Proof, WireError> {
         let wrong = WireError::ProofStep(step);
         let auth_hello = || payload.first_chunk().copied().map(AuthHello);
@@ -129,7 +129,7 @@ impl Proof {
     }
 }
 
-/// Bytes of payload that a step may have.
+/// Returns how many bytes of payload a step may have.
 fn payload_len(step: u8) -> Result<RangeInclusive<usize>, WireError> {
     const ANSWER_SIZE: usize = AUTH_HELLO_SIZE + SEAL_SIZE;
     Ok(match step {
@@ -141,11 +141,11 @@ fn payload_len(step: u8) -> Result<RangeInclusive<usize>, WireError> {
     })
 }
 
-/// What a [`ProofDecoder`] has come to.
+/// Progress of a [`ProofDecoder`].
 pub(crate) enum ProofDecoded {
-    /// All bytes given were taken; there are more to come.
+    /// All bytes given were taken, and more are needed.
     Need,
-    /// The frame is complete; so many bytes of the last input were its.
+    /// The frame is complete; `consumed` bytes of the last input belong to it.
     Proof { proof: Proof, consumed: usize },
 }
 
@@ -158,7 +158,7 @@ pub(crate) struct ProofDecoder {
 }
 
 impl ProofDecoder {
-    /// At the start of a frame.
+    /// A decoder at the start of a frame.
     pub(crate) fn new(order: ByteOrder) -> Self {
         ProofDecoder {
             order,
@@ -166,8 +166,8 @@ impl ProofDecoder {
         }
     }
 
-    /// Takes what belongs to the frame from the start of `bytes`. Once it has given a frame it
-    /// awaits the next.
+    /// Takes the bytes of the frame from the start of `bytes`. Once it has given a frame it awaits
+    /// the next.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<ProofDecoded, WireError> {
         let mut rest = bytes;
         loop {
@@ -190,7 +190,7 @@ impl ProofDecoder {
         }
     }
 
-    /// The frame's step, 0 while it is not known, and its length as far as it is.
+    /// Returns the frame's step, 0 while it is not known, and its length as far as it is known.
     fn frame_len(&self) -> Result<(u8, usize), WireError> {
         let Some(base) = self.bytes.first_chunk::<BASE_SIZE>() else {
             return Ok((0, BASE_SIZE));

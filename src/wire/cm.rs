@@ -14,7 +14,7 @@ use crate::limits::CM_DATA_SIZE_MAX;
 const CONTROL_SIZE: usize = 32;
 /// Bytes of the largest control frame.
 const CONTROL_SIZE_MAX: usize = CONTROL_SIZE + CM_DATA_SIZE_MAX;
-/// The one version there is.
+/// The only version.
 const CONTROL_VERSION: u8 = 3;
 /// The byte-order probe's place. C peers send the twenty bytes before it (seg_no, conn_id, msg_id)
 /// as zero and never read them; an [`ExtensionOffer`] of the extension stands in conn_id.
@@ -22,7 +22,7 @@ const PROBE_AT: usize = 24;
 
 const _: () = assert!(CM_DATA_SIZE_MAX <= u16::MAX as usize, "the length field");
 
-/// What a control frame says.
+/// The kind of a control frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ControlKind {
     /// From the connecting side: let us connect.
@@ -74,7 +74,7 @@ impl ControlFrame {
         })
     }
 
-    /// The same with an offer of the extension, or an answer to one.
+    /// Returns the frame with an offer of the extension, or an answer to one.
     pub(crate) fn with_offer(mut self, offer: Option<ExtensionOffer>) -> Self {
         self.offer = offer;
         self
@@ -85,7 +85,7 @@ impl ControlFrame {
         self.offer
     }
 
-    /// What it says.
+    /// The kind of the frame.
     pub(crate) fn kind(&self) -> ControlKind {
         self.kind
     }
@@ -137,7 +137,7 @@ impl fmt::Debug for ControlFrame {
     }
 }
 
-/// What a [`CmDecoder`] has come to.
+/// Progress of a [`CmDecoder`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CmDecoded {
     /// All bytes given were taken. The frame has at least this many more: exactly so many may be
@@ -149,7 +149,7 @@ pub(crate) enum CmDecoded {
         frame: ControlFrame,
         /// Byte order of the data frames from here on; says nothing in a reject.
         order: ByteOrder,
-        /// Bytes of the last input that were the frame's; the rest are data frames.
+        /// Bytes of the last input that belong to the frame; the rest are data frames.
         consumed: usize,
     },
 }
@@ -173,13 +173,13 @@ impl CmDecoder {
         }
     }
 
-    /// Takes what belongs to the frame from the start of `bytes`.
+    /// Takes the bytes of the frame from the start of `bytes`.
     ///
     /// A complete frame is given again, with nothing consumed, if there is a call after its end.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<CmDecoded, WireError> {
         let mut rest = bytes;
-        // Each round takes what is known to be the frame's; the fixed part then shows how much more
-        // there is.
+        // Each round takes the bytes that are known to be the frame's; the fixed part then shows
+        // how many more there are.
         loop {
             let wanted = self.frame_len()? - self.filled;
             if wanted == 0 {
@@ -233,7 +233,7 @@ impl CmDecoder {
         Ok(len)
     }
 
-    /// What the probe says; called when the fixed part is complete.
+    /// Returns the byte order that the probe shows; called when the fixed part is complete.
     fn byte_order(&self) -> Result<ByteOrder, WireError> {
         let [_, kind, ..] = self.bytes;
         if ControlKind::from_byte(kind) == Some(ControlKind::Reject) {
@@ -245,7 +245,7 @@ impl CmDecoder {
             .ok_or(WireError::ControlProbe)
     }
 
-    /// The frame; called when all of it is there.
+    /// Returns the frame; called when all of it is there.
     fn frame(&self) -> Result<ControlFrame, WireError> {
         let [_, kind, ..] = self.bytes;
         let kind = ControlKind::from_byte(kind).ok_or(WireError::ControlType(kind))?;

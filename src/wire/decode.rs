@@ -10,17 +10,17 @@ use super::header::{
 use super::segments::Segments;
 use crate::limits::{HEADER_SIZE_MAX, RMA_IOV_LIMIT};
 
-/// What the bytes at the start of a frame say.
+/// Result of decoding the bytes at the start of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     /// Not all of the header is there. It takes at least this many bytes *in total*, more than were
     /// given and none of the payload's; the first call says 16, a later one the whole header.
     Need(usize),
-    /// The header is there.
+    /// The whole header is there.
     Frame {
-        /// What it says.
+        /// The header's value.
         header: FrameHeader,
-        /// Its bytes on the wire; the payload starts behind them.
+        /// Bytes of the header on the wire; the payload starts behind them.
         header_len: usize,
         /// The sender's frame counter, or anything: for traces only.
         id: u8,
@@ -37,7 +37,7 @@ pub(crate) fn decode(bytes: &[u8], order: ByteOrder) -> Result<Decoded, WireErro
     };
     let base = BaseHeader::parse(base, order)?;
     match base.op {
-        // The same, of what comes most: all that is asked of it is known here.
+        // The same call for messages, the most frequent frames: here `op` is a constant.
         Op::Msg => decode_rest(
             BaseHeader {
                 op: Op::Msg,
@@ -72,7 +72,7 @@ fn decode_rest(base: BaseHeader, bytes: &[u8], order: ByteOrder) -> Result<Decod
     })
 }
 
-/// Checks all that the base header says against itself; gives the length of the payload.
+/// Checks the fields of the base header against each other; returns the length of the payload.
 #[inline(always)]
 fn check(base: &BaseHeader) -> Result<u64, WireError> {
     let op = base.op;
@@ -93,7 +93,7 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
         Op::Rts => (flagged + 1, false, false, false),
         Op::Cts => (0, false, false, true),
         Op::Atomic | Op::FetchAtomic | Op::CompareAtomic => (1, true, true, false),
-        // It stands before the frames that are read here, and nowhere else.
+        // A PROOF comes before the frames that are read here, and nowhere else.
         Op::Proof => return Err(WireError::UnknownOp(op.to_byte())),
     };
     let is_named = matches!(
@@ -261,8 +261,8 @@ fn read_atomic(
     })
 }
 
-/// The completion data that a message, an announcement or a write starts its extension with, if its
-/// flag is set; that the extension is long enough was checked with the base header.
+/// Reads the completion data with which the extension of a message, an announcement or a write
+/// starts, if its flag is set. That the extension is long enough was checked with the base header.
 fn read_data(base: &BaseHeader, words: &mut impl Iterator<Item = u64>) -> Option<u64> {
     if base.has(FLAG_CQ_DATA) {
         words.next()

@@ -12,7 +12,7 @@ impl FrameHeader {
     #[inline]
     pub(crate) fn encoded_len(&self) -> usize {
         match self {
-            // Of what is sent most, all that is asked below is known.
+            // For messages, which are sent most, all that is computed below is known.
             FrameHeader::Message { data, .. } => {
                 BASE_SIZE + WORD_SIZE * usize::from(data.is_some())
             }
@@ -25,8 +25,8 @@ impl FrameHeader {
         }
     }
 
-    /// Writes the header into this room, which is as long as it. `id` is the count of frames sent
-    /// before on this connection, modulo 256.
+    /// Writes the header into `room`, which is as long as the header. `id` is the count of frames
+    /// sent before on this connection, modulo 256.
     ///
     /// # Panics
     ///
@@ -97,7 +97,8 @@ impl FrameHeader {
         bytes
     }
 
-    /// The one word that a frame of the extension or with completion data starts its extension by.
+    /// Returns the word that begins the header's extension: completion data, or the value of a
+    /// frame that this library adds.
     fn word(&self) -> Option<u64> {
         match *self {
             FrameHeader::Ping { token } | FrameHeader::Pong { token } => Some(token),

@@ -1,5 +1,5 @@
-//! What is offered and agreed on in the unused words of the control frames, and the small values
-//! that the extension's frames carry. `docs/extension.md` is the specification.
+//! The offers and answers in the unused words of the control frames, and the small values that the
+//! extension's frames carry. `docs/extension.md` is the specification.
 
 use crate::error::Refusal;
 use crate::limits::ATOMIC_SIZE_MAX;
@@ -8,7 +8,7 @@ use crate::limits::ATOMIC_SIZE_MAX;
 pub(super) const OFFER_AT: usize = 8;
 /// Bytes of an offer.
 pub(super) const OFFER_SIZE: usize = 8;
-/// What an offer starts with.
+/// The first bytes of an offer.
 pub(super) const MAGIC: [u8; 4] = *b"tofa";
 /// The version spoken here.
 const VERSION: u8 = 1;
@@ -43,12 +43,13 @@ bitflags::bitflags! {
 }
 
 impl Capabilities {
-    /// What atomic operations take.
+    /// The capabilities that atomic operations need.
     pub(crate) const ATOMICS: Capabilities = Capabilities::ATOMIC.union(Capabilities::REFUSAL);
 
-    /// What can be agreed on of what both sides can do; `either` is what one of them can. Where
-    /// receives are shared (who announces messages has such), credit covers no message that is
-    /// larger than what is promised, so such ones have to be announced by both.
+    /// Returns the capabilities that can be agreed on, out of those that both sides have; `either`
+    /// is what one of them has. A side that announces messages shares its receives. There credit
+    /// covers no message that is larger than the promised bytes, so both sides have to announce
+    /// such ones.
     pub(crate) fn consistent(self, either: Capabilities) -> Capabilities {
         let shares = either.contains(Capabilities::RENDEZVOUS);
         if shares && !self.contains(Capabilities::RENDEZVOUS) {
@@ -59,8 +60,8 @@ impl Capabilities {
     }
 }
 
-/// Eight bytes of a control frame: in a request what the sender can do, in a response what both
-/// will do.
+/// Eight bytes of a control frame: in a request the sender's capabilities, in a response the agreed
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExtensionOffer {
     version: u8,
@@ -76,27 +77,27 @@ impl ExtensionOffer {
         }
     }
 
-    /// What the peer can do, or does.
+    /// The capabilities that are offered, or agreed on.
     pub(crate) fn capabilities(self) -> Capabilities {
         self.capabilities
     }
 
-    /// True if its endpoint has an authorization key.
+    /// True if the sender's endpoint has an authorization key.
     pub(crate) fn proves_key(self) -> bool {
         self.capabilities.contains(Capabilities::AUTH)
     }
 
-    /// True if it is about contexts that are named behind it.
+    /// True if contexts are named behind the offer.
     pub(super) fn names_contexts(self) -> bool {
         self.capabilities.contains(Capabilities::CONTEXTS)
     }
 
-    /// The version of it.
+    /// The version of the offer.
     pub(super) fn version(self) -> u8 {
         self.version
     }
 
-    /// The answer to a peer's offer by one that can do `ours`.
+    /// Returns the answer to a peer's offer by a side that can do `ours`.
     pub(crate) fn answer(self, ours: Capabilities) -> Self {
         ExtensionOffer {
             version: self.version.min(VERSION),
@@ -109,14 +110,14 @@ impl ExtensionOffer {
         self.version <= asked.version && asked.capabilities.contains(self.capabilities)
     }
 
-    /// The offer in these bytes; `None` for anything a peer without the extension may send. Bits
-    /// that are unknown here are left out.
+    /// Reads the offer in these bytes; `None` for anything a peer without the extension may send.
+    /// Bits that are unknown here are left out.
     pub(super) fn from_bytes(bytes: [u8; OFFER_SIZE]) -> Option<ExtensionOffer> {
         let [m0, m1, m2, m3, values @ ..] = bytes;
         ExtensionOffer::from_parts([m0, m1, m2, m3], values)
     }
 
-    /// The same of the magic and what belongs to it, wherever it stands.
+    /// Reads an offer from the magic and the values that belong to it, wherever they stand.
     pub(super) fn from_parts(magic: [u8; 4], values: [u8; 4]) -> Option<ExtensionOffer> {
         let [version, _reserved, high, low] = values;
         if magic != MAGIC || version == 0 {
@@ -140,22 +141,23 @@ impl ExtensionOffer {
     }
 }
 
-/// Why a side says CLOSE.
+/// Why a side sends CLOSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// It has nothing more to say, or its peer has said the same.
+    /// It has nothing more to say, or its peer has sent CLOSE.
     Done,
-    /// It has refused too many operations of its peer, and hears nothing of it any more.
+    /// It has refused too many operations of its peer, and processes nothing of it any more.
     Refusals,
-    /// Its peer has sent a message to an endpoint that receives none, and it hears nothing of it
-    /// any more.
+    /// Its peer has sent a message to an endpoint that receives none, and it processes nothing of
+    /// it any more.
     NoReceive,
-    /// The same of a message that is longer than its endpoint takes.
+    /// Its peer has sent a message that is longer than its endpoint takes, and it processes nothing
+    /// of it any more.
     TooLong,
 }
 
 impl CloseReason {
-    /// The reason of this number; what is not known here is an ordinary end.
+    /// Returns the reason with this number; an unknown number is an ordinary end.
     pub(super) fn of(byte: u8) -> Self {
         match byte {
             1 => CloseReason::Refusals,
@@ -180,41 +182,42 @@ impl CloseReason {
 pub(crate) enum AtomicForm {
     /// Changes numbers; an ack is wanted.
     Update,
-    /// Changes numbers, and returns what they were as a read would.
+    /// Changes numbers, and returns the former ones as a read returns bytes.
     Fetch,
-    /// The same, by comparing them first: as many numbers to compare follow the operands.
+    /// Compares numbers before it changes them, and returns the former ones: as many numbers to
+    /// compare follow the operands.
     Compare,
 }
 
-/// What an atomic operation is to do, in the numbers of the wire, which need not be known here.
+/// An atomic operation in the numbers of the wire, which need not be known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtomicCall {
     pub(crate) form: AtomicForm,
     /// libfabric's number of the operation (`enum fi_op`).
     pub(crate) operation: u8,
-    /// What the numbers are: libfabric's number of their type (`enum fi_datatype`) in the lowest
-    /// byte, and [`BIG_ENDIAN`].
+    /// The type of the numbers: libfabric's number (`enum fi_datatype`) in the lowest byte, and
+    /// [`BIG_ENDIAN`].
     pub(crate) numbers: u64,
 }
 
-/// In [`AtomicCall::numbers`]: operands, and results, have the highest byte first. They are as on
-/// the machine that asks; the one that answers converts.
+/// Flag in [`AtomicCall::numbers`]: operands and results have the highest byte first. Their order
+/// is that of the machine that asks; the one that answers converts.
 pub(crate) const BIG_ENDIAN: u64 = 1 << 8;
 
 impl AtomicForm {
-    /// True if so many bytes of payload belong to an operation on so many bytes of memory.
+    /// True if a payload of this length belongs to an operation on `total` bytes of memory.
     pub(super) fn fits(self, payload_len: u64, total: u64) -> bool {
         (1..=ATOMIC_SIZE_MAX as u64).contains(&total)
             && match self {
                 AtomicForm::Update => payload_len == total,
-                // Who only reads has no operands.
+                // An operation that only reads has no operands.
                 AtomicForm::Fetch => payload_len == total || payload_len == 0,
                 AtomicForm::Compare => payload_len == 2 * total,
             }
     }
 }
 
-/// The reason of this number; `None` for 0, which stands for success.
+/// Returns the reason with this number; `None` for 0, which stands for success.
 pub(super) fn reason_of(byte: u8) -> Option<Refusal> {
     Some(match byte {
         0 => return None,

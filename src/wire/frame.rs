@@ -1,12 +1,12 @@
-//! The data frames: a header as a value. `encode.rs` makes its bytes, `decode.rs` reads them; which
-//! of them a connection takes is its own to say.
+//! Headers of data frames as values. `encode.rs` writes their bytes, `decode.rs` reads them; which
+//! frames a connection takes is decided elsewhere.
 
 use super::extension::{AtomicCall, AtomicForm, Capabilities, CloseReason};
 use super::header::Op;
 use super::segments::{RemoteSegment, Segments};
 use crate::error::Refusal;
 
-/// The names of announced messages.
+/// The indices of announced messages.
 pub(crate) const INDEX_MIN: u8 = 1;
 pub(crate) const INDEX_MAX: u8 = 254;
 
@@ -22,7 +22,7 @@ pub(crate) enum FrameHeader {
         /// Bytes of payload; below 2^64 - 24, as every length of real memory is.
         len: u64,
     },
-    /// Completes the sender's oldest frame that wanted an ack; says not which.
+    /// Completes the oldest frame that wanted an ack; it does not say which frame that is.
     Ack,
     /// Asks for the bytes of these segments, to be answered in the order of the requests.
     ReadRequest {
@@ -49,7 +49,7 @@ pub(crate) enum FrameHeader {
     Tagged {
         /// Completion data for the receiver.
         data: Option<u64>,
-        /// What it is matched by.
+        /// The tag that it is matched by.
         tag: u64,
         /// The sender awaits an ack.
         ack: bool,
@@ -58,9 +58,9 @@ pub(crate) enum FrameHeader {
     },
     /// Announces a message, which its sender keeps until a [`FrameHeader::Cts`] asks for it.
     Rts {
-        /// The message's name until its data has been sent; 1 to 254, per direction.
+        /// The message's index until its data has been sent; 1 to 254, per direction.
         index: u8,
-        /// What it is matched by; without one this is a frame of the extension.
+        /// The tag that it is matched by; without one this is a frame of the extension.
         tag: Option<u64>,
         /// Completion data for the receiver.
         data: Option<u64>,
@@ -71,15 +71,15 @@ pub(crate) enum FrameHeader {
     },
     /// Asks for an announced message.
     Cts {
-        /// Its name.
+        /// The message's index.
         index: u8,
     },
     /// An announced message; its payload is `len` bytes.
     Data {
-        /// Its name, which is free again.
+        /// The message's index, which is free again.
         index: u8,
-        /// The announcement had completion data: C peers leave its flags in, though it is the
-        /// announcement that counts.
+        /// Set if the announcement had completion data: C peers leave its flags in, though only the
+        /// announcement counts.
         has_data: bool,
         /// The announcement wanted an ack.
         ack: bool,
@@ -94,7 +94,7 @@ pub(crate) enum FrameHeader {
     },
     /// Asks for a [`FrameHeader::Pong`] with the same token.
     Ping {
-        /// The sender's own.
+        /// Chosen by the sender.
         token: u64,
     },
     /// Answers a [`FrameHeader::Ping`].
@@ -102,9 +102,9 @@ pub(crate) enum FrameHeader {
         /// The ping's token.
         token: u64,
     },
-    /// So many receives have been posted since the beginning, withdrawn ones not counted.
+    /// Reports how many receives have been posted since the beginning, withdrawn ones not counted.
     Credit {
-        /// How many.
+        /// Number of receives.
         posted: u64,
     },
     /// The sender holds a message back for want of credit.
@@ -112,9 +112,9 @@ pub(crate) enum FrameHeader {
         /// Messages it has sent before.
         sent: u64,
     },
-    /// In the place of an ack: the oldest operation that awaits one was refused.
+    /// Comes in the place of an ack: the oldest operation that awaits one was refused.
     Refused {
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
     /// The next bytes of the answer to the oldest open read request.
@@ -122,38 +122,38 @@ pub(crate) enum FrameHeader {
         /// Bytes of payload; below 2^64 - 16.
         len: u64,
     },
-    /// The answer to the oldest open read request is over: all of its bytes have come, or, with a
-    /// reason, what came is void.
+    /// Ends the answer to the oldest open read request: all of its bytes have come, or, with a
+    /// reason, those that came are void.
     ReadEnd {
         /// Why it was refused or broken off.
         refused: Option<Refusal>,
     },
     /// The sender's last frame, but for answers.
     Close {
-        /// Why it is.
+        /// The reason for the end.
         reason: CloseReason,
     },
-    /// As many acks in one: completes so many of the sender's oldest frames that wanted one.
+    /// Several acks in one frame: completes the `count` oldest frames that wanted one.
     Acks {
-        /// How many; whether so many are awaited is for the receiver to say.
+        /// Number of acks; the receiver judges whether so many are awaited.
         count: u64,
     },
     /// Takes an announcement back: the message will not be sent.
     Withdraw {
-        /// Its name, which is free again with the answer.
+        /// The message's index, which is free again with the answer.
         index: u8,
     },
     /// Answers a [`FrameHeader::Withdraw`], behind a [`FrameHeader::Cts`] that crossed it.
     Withdrawn {
-        /// The announced message's name, which is free again.
+        /// The message's index, which is free again.
         index: u8,
     },
-    /// An atomic operation on what the segments hold; its payload is the operands, if there are
-    /// any, and what is compared.
+    /// An atomic operation on the memory of the segments; its payload is the operands, if there are
+    /// any, and the numbers to compare.
     Atomic {
-        /// What is to be done.
+        /// The operation.
         call: AtomicCall,
-        /// With what.
+        /// The memory that it is done to.
         segments: Segments,
         /// Bytes of payload.
         len: u64,
@@ -176,8 +176,8 @@ impl FrameHeader {
         }
     }
 
-    /// True if the receiver must answer with an ack when the payload is where it belongs. A commit
-    /// asks for one by itself.
+    /// True if the receiver must answer with an ack when the payload is in place. A commit asks for
+    /// one by itself.
     pub(crate) fn wants_ack(&self) -> bool {
         match self {
             FrameHeader::Message { ack, .. }
@@ -188,7 +188,7 @@ impl FrameHeader {
         }
     }
 
-    /// True if the frame answers one of the receiver's own, and asks for nothing but what that
+    /// True if the frame answers a frame of its receiver, and asks for nothing but what that frame
     /// promised.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(
@@ -239,7 +239,8 @@ impl FrameHeader {
         }
     }
 
-    /// What must have been agreed on for this frame to be sent; nothing for the protocol's own.
+    /// Returns the capabilities that must have been agreed on for this frame to be sent; empty for
+    /// the frames of the protocol itself.
     pub(crate) fn needs(&self) -> Capabilities {
         match self {
             FrameHeader::Ping { .. } | FrameHeader::Pong { .. } => Capabilities::LIVENESS,
@@ -267,7 +268,7 @@ impl FrameHeader {
         }
     }
 
-    /// What the message is matched by, if it has a tag.
+    /// The tag that the message is matched by, if it has one.
     pub(crate) fn tag(&self) -> Option<u64> {
         match self {
             FrameHeader::Tagged { tag, .. } => Some(*tag),

@@ -127,13 +127,13 @@ pub(crate) enum Op {
     Rts,
     /// Takes an announcement back.
     Withdraw,
-    /// Answers that: the announcement's name is free.
+    /// Answers a withdrawal: the announcement's index is free.
     Withdrawn,
     /// Changes numbers in the receiver's memory, each atomically.
     Atomic,
-    /// The same, and asks for what they were.
+    /// Changes numbers likewise, and asks for the former ones.
     FetchAtomic,
-    /// The same, if a comparison holds.
+    /// Changes numbers likewise if a comparison holds, and asks for the former ones.
     CompareAtomic,
 }
 
@@ -215,8 +215,8 @@ pub(super) struct BaseHeader {
     pub(super) op: Op,
     pub(super) flags: u16,
     /// 2 in an ack; in [`Op::Refused`] and [`Op::ReadEnd`] the reason; in [`Op::TaggedRts`],
-    /// [`Op::Rts`], [`Op::Cts`], [`Op::Data`], [`Op::Withdraw`] and [`Op::Withdrawn`] the
-    /// announced message's name; in [`Op::Atomic`] and its kin what is to be done.
+    /// [`Op::Rts`], [`Op::Cts`], [`Op::Data`], [`Op::Withdraw`] and [`Op::Withdrawn`] the announced
+    /// message's index; in [`Op::Atomic`] and its kin the operation.
     pub(super) op_data: u8,
     /// Remote segments in the extension. C peers leave this unset in other frames than reads and
     /// writes, so it must not be looked at there.
@@ -259,8 +259,8 @@ impl BaseHeader {
         self.flags & flag != 0
     }
 
-    /// Writes the base header to the front of the room for the whole one, with the lengths that
-    /// follow from that; gives the room behind it.
+    /// Writes the base header to the front of `room`, which is as long as the whole header, with
+    /// the lengths that follow from that; returns the room behind it.
     #[inline]
     pub(super) fn encode_into(
         mut self,
@@ -281,7 +281,7 @@ impl BaseHeader {
         }
     }
 
-    /// The number is at [`ID_AT`].
+    /// Returns the header's bytes; its number is at [`ID_AT`].
     #[inline]
     fn to_bytes(self, order: ByteOrder) -> [u8; BASE_SIZE] {
         let [f0, f1] = order.write_u16(self.flags);
@@ -307,10 +307,10 @@ impl BaseHeader {
     }
 }
 
-/// Where a header has the number of its frame.
+/// Offset of the frame's number in a header.
 const ID_AT: usize = 7;
 
-/// Numbers a frame that was encoded before its place among all was known.
+/// Numbers a frame that was encoded before its place among all frames was known.
 #[inline]
 pub(crate) fn set_id(frame: &mut [u8], id: u8) {
     frame[ID_AT] = id;

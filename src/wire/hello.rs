@@ -9,7 +9,7 @@ use crate::limits::HELLO_SIZE_MAX;
 
 /// Bytes of a value's type and length.
 const HEAD_SIZE: usize = 4;
-/// A value of such a type is not to be ignored by who does not know it.
+/// Flag of a type: who does not know a value of such a type must not ignore it.
 const CRITICAL: u16 = 0x8000;
 
 const INCARNATION: u16 = 1;
@@ -21,26 +21,26 @@ const SEAL: u16 = 0x8010;
 /// Type and length of the value that seals the others.
 const SEAL_HEAD: [u8; HEAD_SIZE] = [0x80, 0x10, 0, 32];
 
-/// What one side says of itself.
+/// The values that one side states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// Another number in each life of a domain; random, not 0.
+    /// A random number that differs in each life of a domain; not 0.
     pub(crate) incarnation: u64,
-    /// With [`CREDIT`](super::Capabilities::CREDIT): what its sender takes in unasked.
+    /// With [`CREDIT`](super::Capabilities::CREDIT): the messages that its sender takes unasked.
     pub(crate) messages: MessageCredit,
-    /// With [`REFUSAL`](super::Capabilities::REFUSAL): so many refused operations its sender
-    /// lives with; 0: the first one ends the connection.
+    /// With [`REFUSAL`](super::Capabilities::REFUSAL): number of refused operations that its sender
+    /// tolerates; 0: the first one ends the connection.
     pub(crate) refusals_max: u32,
     /// With [`LIVENESS`](super::Capabilities::LIVENESS): the milliseconds of silence after which
     /// its sender probes; 0: never. `None`: it did not say.
     pub(crate) probes_after_ms: Option<u32>,
-    /// With [`RENDEZVOUS`](super::Capabilities::RENDEZVOUS), of a connected endpoint that shares
-    /// its receives: messages of more bytes are announced to it. `None`: none are, between
-    /// connected endpoints.
+    /// With [`RENDEZVOUS`](super::Capabilities::RENDEZVOUS), from a connected endpoint that shares
+    /// its receives: messages longer than this are announced to it. `None`: between connected
+    /// endpoints no messages are.
     pub(crate) announce_min: Option<u64>,
 }
 
-/// What a side takes in that no receive awaits, and how many receives it has posted.
+/// How much a side takes that no receive awaits, and how many receives it has posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageCredit {
     /// Bytes, each message counted with its overhead.
@@ -52,8 +52,8 @@ pub(crate) struct MessageCredit {
 }
 
 impl Hello {
-    /// The whole frame with number `id`. What `seal` makes of the values, if it does, is the last
-    /// value.
+    /// Returns the whole frame with number `id`. The seal that `seal` makes of the values, if any,
+    /// is the last value.
     pub(crate) fn encode(
         &self,
         order: ByteOrder,
@@ -155,12 +155,12 @@ fn credit(value: &[u8]) -> Result<MessageCredit, WireError> {
     })
 }
 
-/// What a [`HelloDecoder`] has come to.
+/// Progress of a [`HelloDecoder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HelloDecoded {
-    /// All bytes given were taken; there are more to come.
+    /// All bytes given were taken, and more are needed.
     Need,
-    /// The frame is complete; so many bytes of the last input were its.
+    /// The frame is complete; `consumed` bytes of the last input belong to it.
     Hello { hello: Hello, consumed: usize },
 }
 
@@ -168,13 +168,13 @@ pub(crate) enum HelloDecoded {
 /// and refuses a frame of another kind or size with the header that shows it.
 pub(crate) struct HelloDecoder {
     order: ByteOrder,
-    /// The last value is a seal; else there is none.
+    /// True if the last value is a seal; else there is none.
     is_sealed: bool,
     bytes: Vec<u8>,
 }
 
 impl HelloDecoder {
-    /// At the start of the data frames.
+    /// A decoder at the start of the data frames.
     pub(crate) fn new(order: ByteOrder) -> Self {
         HelloDecoder {
             order,
@@ -183,7 +183,7 @@ impl HelloDecoder {
         }
     }
 
-    /// Behind the proofs of a key: the frame is to be sealed.
+    /// A decoder behind the proofs of a key: the frame is to be sealed.
     pub(crate) fn sealed(order: ByteOrder) -> Self {
         HelloDecoder {
             is_sealed: true,
@@ -191,7 +191,7 @@ impl HelloDecoder {
         }
     }
 
-    /// Of a whole frame: all values, and what seals them.
+    /// Returns all values of a whole frame, and their seal.
     pub(crate) fn values(&self) -> Result<(&[u8], Option<&Seal>), WireError> {
         let values = self.bytes.get(BASE_SIZE..).unwrap_or_default();
         if !self.is_sealed {
@@ -206,7 +206,7 @@ impl HelloDecoder {
         Ok((values, Some(seal)))
     }
 
-    /// Takes what belongs to the frame from the start of `bytes`.
+    /// Takes the bytes of the frame from the start of `bytes`.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<HelloDecoded, WireError> {
         let mut rest = bytes;
         loop {

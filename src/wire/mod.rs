@@ -137,7 +137,7 @@ pub(crate) enum WireError {
         /// Sum of the segments' lengths.
         segments_len: u64,
     },
-    /// An atomic operation is about more memory than one may be, or its operands are not as long.
+    /// An atomic operation names more memory than it may, or its operands have another length.
     #[error("atomic operation of {payload_len} bytes on {segments_len} bytes of memory")]
     AtomicSize {
         /// Bytes of payload announced.
@@ -145,7 +145,7 @@ pub(crate) enum WireError {
         /// Sum of the segments' lengths.
         segments_len: u64,
     },
-    /// An announced message has the names 1 to 254.
+    /// The index of an announced message is not one of 1 to 254.
     #[error("{op} frame of message {index}, of 1 to 254 possible")]
     Index {
         /// The operation.
@@ -165,10 +165,10 @@ pub(crate) enum WireError {
     /// A value of a HELLO is missing, there twice, or not of its type's length.
     #[error("a hello whose value {0:#06x} is missing or wrong")]
     HelloValue(u16),
-    /// A value of a HELLO that is not to be ignored, and is unknown here.
+    /// A HELLO has a value that is unknown here, and is not to be ignored.
     #[error("a hello with the unknown value {0:#06x}, which may not be ignored")]
     HelloCritical(u16),
-    /// A key was to be proven, and the frame is not about that.
+    /// A key was to be proven, and the frame is no PROOF.
     #[error("{0} frame where a proof was due")]
     ProofMissing(Op),
     /// A proof of no known step, or not of its step's length.
@@ -196,8 +196,9 @@ pub(crate) enum WireError {
 }
 
 impl WireError {
-    /// The kind that an endpoint reports. The handshake's are those of libfabric's `tcp` provider:
-    /// FI_ENOPROTOOPT, save that a reply of unknown type counts as a refusal.
+    /// Returns the kind that an endpoint reports. Errors of the handshake have the kinds of
+    /// libfabric's `tcp` provider: FI_ENOPROTOOPT, save that a reply of unknown type counts as a
+    /// refusal.
     pub(crate) fn kind(self) -> ErrorKind {
         match self {
             WireError::UnknownOp(_)
@@ -234,7 +235,7 @@ impl From<WireError> for Error {
     }
 }
 
-/// What it means that a connection begins with this byte, where a control frame's version was due.
+/// Returns what the first byte of a connection suggests, where a control frame's version was due.
 fn another_protocol(first: u8) -> String {
     let what = match first {
         b'H' | b'G' | b'P' | b'D' | b'O' => "the peer speaks HTTP, as it seems",

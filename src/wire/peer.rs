@@ -1,6 +1,6 @@
 //! The private data with which connectionless endpoints connect: eight bytes of libfabric's, and
-//! behind them, between endpoints of this library, what is offered beyond the protocol
-//! (`docs/extension.md`, section 1).
+//! behind them, between endpoints of this library, the offer of the extension (`docs/extension.md`,
+//! section 1).
 //!
 //! ```text
 //!   0         1          2            4                  8                 12        14
@@ -9,13 +9,13 @@
 //!   +---------+----------+------------+------------------+-----------------+---------+---------+
 //! ```
 //!
-//! The first four of the `n` bytes are the offer. With [`CONTEXTS`](Capabilities::CONTEXTS) among
-//! it, six more name the contexts that are to be connected, and the port, which is 0 before the
-//! block then: libfabric knows the peer by it, and would end the connection that it has with the
-//! endpoint for one of another context.
+//! The first four of the `n` bytes are the offer. If it has [`CONTEXTS`](Capabilities::CONTEXTS),
+//! six more bytes name the contexts that are to be connected, and the port. The port before the
+//! block is 0 then: libfabric knows the peer by that port, and would end the connection that it has
+//! with the endpoint for one of another context.
 //!
-//! A request carries the highest version of its sender, its listening port, and a number that is
-//! another one after a restart (libfabric takes its process identifier). The response echoes the
+//! A request carries the highest version of its sender, its listening port, and a number that
+//! changes with each restart (libfabric takes its process identifier). The response echoes the
 //! port, carries the number of its own sender, and says by bit 7 that the version was understood.
 
 use std::num::NonZeroU32;
@@ -27,11 +27,11 @@ use super::extension::{Capabilities, ExtensionOffer, MAGIC};
 const PLAIN_SIZE: usize = 8;
 /// Bytes of an offer behind the magic.
 const OFFER_SIZE: usize = 4;
-/// Bytes that name contexts, and the port, behind the offer.
+/// Bytes of the contexts' names and the port, behind the offer.
 const CONTEXTS_SIZE: usize = 6;
 /// The version spoken here: with rendezvous.
 const VERSION: u8 = 1;
-/// Of a response: the version was understood.
+/// Bit of a response: the version was understood.
 const UNDERSTOOD: u8 = 0x80;
 /// The features that are known: bit 0, "never connect to me".
 const FEATURES: u8 = 0x01;
@@ -45,10 +45,10 @@ pub(crate) struct NamedContexts {
 }
 
 impl NamedContexts {
-    /// What connections are between that name no contexts.
+    /// The contexts of a connection that names none.
     pub(crate) const FIRST: NamedContexts = NamedContexts { from: 0, to: 0 };
 
-    /// Of the bytes behind the offer; with the port of the requester.
+    /// Reads the contexts, and the requester's port, from the bytes behind the offer.
     fn read([f0, f1, t0, t1, p0, p1]: [u8; CONTEXTS_SIZE]) -> (Self, u16) {
         let named = NamedContexts {
             from: u16::from_be_bytes([f0, f1]),
@@ -64,7 +64,7 @@ impl NamedContexts {
     }
 }
 
-/// What the private data of a request or a response says.
+/// The private data of a request or a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerData {
     version: u8,
@@ -72,7 +72,7 @@ pub(crate) struct PeerData {
     port: u16,
     incarnation: u32,
     offer: Option<ExtensionOffer>,
-    /// Without [`Capabilities::CONTEXTS`] in the offer, the first ones.
+    /// The first ones, unless the offer has [`Capabilities::CONTEXTS`].
     contexts: NamedContexts,
 }
 
@@ -93,14 +93,15 @@ impl PeerData {
         }
     }
 
-    /// The same request, between these contexts: which the offer says, if they are not the first.
+    /// Returns the same request between these contexts; its offer has to name contexts if they are
+    /// not the first ones.
     pub(crate) fn between(self, contexts: NamedContexts) -> Self {
         debug_assert!(contexts == NamedContexts::FIRST || self.names_contexts());
         PeerData { contexts, ..self }
     }
 
-    /// The response to this request. `offer`: the answer to its offer; `None` if it had none, so
-    /// that a C peer never gets more than it knows.
+    /// Returns the response to this request. `offer`: the answer to its offer; `None` if it had
+    /// none, so that a C peer never gets more than it knows.
     pub(crate) fn response(&self, incarnation: NonZeroU32, offer: Option<ExtensionOffer>) -> Self {
         debug_assert!(offer.is_none() || self.offer.is_some(), "an answer only");
         PeerData {
@@ -116,13 +117,13 @@ impl PeerData {
         }
     }
 
-    /// The same request or response, after which no message may be announced.
+    /// Returns the same request or response, after which no message may be announced.
     pub(crate) fn without_announcements(self) -> Self {
         PeerData { version: 0, ..self }
     }
 
-    /// Reads what a peer sent. What is behind the eight bytes without our magic is
-    /// skipped.
+    /// Reads the private data of a peer. Bytes behind the first eight are skipped unless they begin
+    /// with our magic.
     pub(crate) fn read(data: &[u8]) -> Result<Self, WireError> {
         let wrong = WireError::PeerData(data.len());
         let (plain, block) = data.split_first_chunk::<PLAIN_SIZE>().ok_or(wrong)?;
@@ -151,7 +152,7 @@ impl PeerData {
         })
     }
 
-    /// The private data.
+    /// Returns the bytes of the private data.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut data = self.plain().to_vec();
         if let Some(offer) = self.offer {
@@ -179,8 +180,9 @@ impl PeerData {
         [self.version, self.features, p0, p1, i0, i1, i2, i3]
     }
 
-    /// What a reject of this request carries: the request's bytes. If it had an offer, there is in
-    /// its place what the rejecter has, a key or nothing, and the rejecter's own incarnation.
+    /// Returns the private data of a reject of this request: the request's bytes. If the request
+    /// had an offer, the rejecter's own stands in its place (a key or nothing), with its own
+    /// incarnation.
     pub(crate) fn reject(&self, incarnation: NonZeroU32, has_key: bool) -> Vec<u8> {
         let capabilities = match has_key {
             true => Capabilities::AUTH,
@@ -189,8 +191,8 @@ impl PeerData {
         self.reject_with(incarnation, capabilities)
     }
 
-    /// What a reject of this request carries if there is no such context as it names. Whether the
-    /// rejecter has a key is not said: nothing of what it has is.
+    /// Returns the private data of a reject because the context that this request names does not
+    /// exist. It does not reveal whether the rejecter has a key, nor anything else of what it has.
     pub(crate) fn reject_context(&self, incarnation: NonZeroU32) -> Vec<u8> {
         let proves = self.offer.is_some_and(ExtensionOffer::proves_key);
         let capabilities = match proves {
@@ -217,7 +219,7 @@ impl PeerData {
         self.contexts
     }
 
-    /// True if contexts are named; of a reject: that there is none of the name that was asked for.
+    /// True if contexts are named; in a reject: the context that was asked for does not exist.
     pub(crate) fn names_contexts(&self) -> bool {
         self.offer.is_some_and(ExtensionOffer::names_contexts)
     }
@@ -226,27 +228,27 @@ impl PeerData {
         self.version & !UNDERSTOOD
     }
 
-    /// Of a response: true if messages may be announced on the connection, in both directions.
+    /// True if a response allows announcements of messages on the connection, in both directions.
     pub(crate) fn agrees_to_announcements(&self) -> bool {
         self.version & UNDERSTOOD != 0 && self.number() >= 1
     }
 
-    /// Where the requester listens. With its IP it is the peer's identity.
+    /// The port at which the requester listens. With its IP it is the peer's identity.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Another number in each life of the peer.
+    /// A number that differs in each life of the peer.
     pub(crate) fn incarnation(&self) -> u32 {
         self.incarnation
     }
 
-    /// Of a request: its sender cannot be reached, and must not be dialled.
+    /// True if the sender of a request cannot be reached, and must not be dialled.
     pub(crate) fn is_behind_firewall(&self) -> bool {
         self.features & FEATURES != 0
     }
 
-    /// What is offered, or agreed on, beyond the protocol; `None` of a C peer.
+    /// The extension that is offered or agreed on; `None` from a C peer.
     pub(crate) fn offer(&self) -> Option<ExtensionOffer> {
         self.offer
     }
@@ -256,8 +258,8 @@ impl PeerData {
 /// libfabric's `tcp` before 1.18 has instead): its version, and no particular reason.
 pub(crate) const RXM_REJECT: [u8; 2] = [1, 1];
 
-/// True if these are the private data of RXM, whose request this protocol cannot answer otherwise
-/// than by a reject with [`RXM_REJECT`].
+/// True if this is the private data of RXM, whose request this protocol can answer only by a reject
+/// with [`RXM_REJECT`].
 pub(crate) fn is_rxm_request(data: &[u8]) -> bool {
     const SIZE: usize = 24;
     let starts = matches!(data, [1, 1 | 2, 4, 3, ..]);

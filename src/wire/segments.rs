@@ -38,7 +38,7 @@ impl fmt::Debug for RemoteSegment {
 pub(crate) enum Segments {
     /// The usual case, which takes no allocation.
     One(RemoteSegment),
-    /// Apart, so that headers, which are moved a lot, stay small.
+    /// Boxed, so that headers, which are moved a lot, stay small.
     Several(Box<[RemoteSegment]>),
 }
 
@@ -73,7 +73,7 @@ impl Segments {
         self.as_slice().iter().map(|segment| segment.len).sum()
     }
 
-    /// Cuts them to so many bytes, in order. Gives how many of those they lack.
+    /// Cuts the segments to `len` bytes in total, in order. Returns how many bytes they lack.
     pub(crate) fn cut_to(&mut self, len: u64) -> u64 {
         let segments = match self {
             Segments::One(one) => std::slice::from_mut(one),

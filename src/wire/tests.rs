@@ -189,7 +189,7 @@ fn header_of(decoded: Result<Decoded, WireError>) -> FrameHeader {
     }
 }
 
-/// What holds for the decoder's answer to any bytes at all.
+/// Checks what holds for the decoder's answer to any bytes at all.
 #[track_caller]
 fn check_answer(bytes: &[u8], order: ByteOrder) {
     match decode(bytes, order) {

@@ -1,5 +1,5 @@
-//! The capacity of an empty buffer, offered to be received into: how much of it has been written,
-//! which is all that is read of it or given back.
+//! The capacity of an empty buffer, offered to be received into, and how much of it has been
+//! written: only that is read or given back.
 
 use std::mem::{self, ManuallyDrop};
 
@@ -10,8 +10,8 @@ use crate::buf::copy;
 use crate::buf::span::Span;
 
 impl OwnedBuffer {
-    /// A buffer to be received into: of one without bytes the capacity is offered. What was not
-    /// received is cut off again ([`OwnedBuffer::cut_spare`]).
+    /// Takes a buffer to be received into: one without bytes offers its capacity. The part of it
+    /// that was not received is cut off again ([`OwnedBuffer::cut_spare`]).
     #[inline]
     pub(in crate::buf) fn to_fill(buffer: Vec<u8>) -> OwnedBuffer {
         if !buffer.is_empty() || buffer.capacity() == 0 {
@@ -24,7 +24,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// The same of a `BytesMut`.
+    /// Takes a `BytesMut` to be received into, likewise.
     #[inline]
     pub(in crate::buf) fn to_fill_bytes(mut buffer: BytesMut) -> OwnedBuffer {
         if !buffer.is_empty() || buffer.capacity() == 0 {
@@ -46,8 +46,8 @@ impl OwnedBuffer {
         }
     }
 
-    /// Records that a range, which must lie within, was written through the span. Of offered
-    /// capacity it counts if it begins where the bytes written before end, or within them.
+    /// Records that a range, which must lie within, was written through the span. In offered
+    /// capacity it counts only if it begins within the bytes written before, or where they end.
     ///
     /// # Safety
     /// All bytes of the range have been written.
@@ -65,7 +65,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// Zeroes what was not written of offered capacity, for a buffer whose parts are given out.
+    /// Zeroes offered capacity that was not written, for a buffer whose parts are given out.
     pub(in crate::buf) fn zero_spare(&mut self) {
         let written = self.initialized().len();
         let len = self.len() - written;
@@ -79,8 +79,8 @@ impl OwnedBuffer {
         }
     }
 
-    /// The operation has ended, with so many bytes received, which must lie within: offered
-    /// capacity is a buffer of this length from now on, and never of more bytes than were written.
+    /// Cuts offered capacity to the bytes received, which must lie within, when the operation has
+    /// ended: it is a buffer of this length from now on, and never of more bytes than were written.
     /// Any other buffer keeps its length.
     #[inline]
     pub(in crate::buf) fn cut_spare(&mut self, received: usize) {

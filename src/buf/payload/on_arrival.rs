@@ -1,5 +1,5 @@
-//! Memory of a receive that does not know how much will come: allocated when a message meets it, of
-//! the message's length, up to a limit that the application chose.
+//! Memory of a receive that does not know how long its message will be: allocated when the
+//! message comes, with the message's length, up to a limit that the application chose.
 
 use bytes::Bytes;
 
@@ -9,11 +9,11 @@ use crate::buf::memory::Memory;
 use crate::buf::traits::Convert;
 use crate::limits::UNEXPECTED_ALLOCATION_UNCHECKED_MAX;
 
-/// What a message that comes gets.
+/// The memory for a message that comes.
 #[derive(Debug)]
 pub(super) struct OnArrival {
     pub(super) memory: Option<Memory>,
-    /// Bytes, at most.
+    /// Most bytes that it may have.
     max: usize,
 }
 
@@ -32,7 +32,8 @@ impl Payload {
         matches!(self.parts, Parts::OnArrival(_))
     }
 
-    /// How many bytes of a message of this length, as the peer says it, find room.
+    /// Returns how many bytes of a message fit, whose length is `len` as the peer says. Memory that
+    /// is allocated on arrival is allocated here.
     #[inline]
     pub(crate) fn room_for(&mut self, len: u64) -> usize {
         match usize::try_from(len) {
@@ -41,7 +42,8 @@ impl Payload {
         }
     }
 
-    /// There is less room than bytes, unless it can be allocated.
+    /// Allocates memory for the message, if it is allocated on arrival; returns how many bytes
+    /// there is room for.
     #[cold]
     fn make_room(&mut self, len: u64) -> usize {
         if let Parts::OnArrival(arrival) = &mut self.parts {
@@ -53,8 +55,8 @@ impl Payload {
         self.len
     }
 
-    /// Receives the first `len` bytes of a message that came before: its memory, if that is all
-    /// that is wanted, or a copy. Says how many fit.
+    /// Receives the first `len` bytes of a message that came before: takes over its memory, if that
+    /// is all that is wanted, or copies the bytes. Returns how many fit.
     pub(crate) fn take_message(
         &mut self,
         message: Payload,
@@ -80,7 +82,7 @@ impl Payload {
         Ok(fits)
     }
 
-    /// The operation has ended with so many bytes received.
+    /// Ends the operation with so many bytes received, which become `Bytes`.
     #[cold]
     pub(super) fn end_arrival(&mut self, received: usize) {
         let memory = self.take().into_single();

@@ -96,7 +96,7 @@ fn an_erased_buffer_is_no_memory_of_a_region() {
     assert_eq!(back.len(), one_of_each().len(), "all come back");
 }
 
-/// What is sent is seen as a slice, unless it is opaque.
+/// Memory that is sent is seen as a slice, unless it is opaque.
 #[cfg(feature = "tls")]
 #[test]
 fn no_slice_is_sent_of_opaque_memory() {
@@ -110,8 +110,9 @@ fn no_slice_is_sent_of_opaque_memory() {
     }
 }
 
-/// "No writer ever gets the span of one that is not writable": regions of read-only and writable
-/// buffers, or of ranges and owned ones, are never joined, so no segment lends its kind to another.
+/// "No writer ever gets the span of a buffer that is not writable": regions of read-only and
+/// writable buffers, or of ranges and owned ones, are never joined, so no segment lends its kind to
+/// another.
 #[test]
 fn buffers_of_different_kinds_are_not_one_region() {
     let kind = |buffer: &OwnedBuffer| {

@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 
 use super::*;
 
-/// Offered for this, moved about, filled as far as this, and back.
+/// Offers these buffers to a receive, fills them with these bytes, and returns them.
 fn filled<B: IoBufsMut>(buffers: B, bytes: &[u8]) -> B {
     let mut payload = Box::new(buffers.into_payload(LocalUse::Receive).ok().unwrap());
     payload.copy_in(0, bytes).unwrap();
@@ -44,9 +44,9 @@ fn nothing_is_seen_of_capacity_that_was_not_received_into() {
         used.clear();
         used.into_payload(LocalUse::Receive).ok().unwrap()
     };
-    // A post that was refused, or an operation that failed.
+    // The buffers of a post that was refused, or of an operation that failed.
     assert_eq!(Vec::<u8>::from_payload(offer()).unwrap(), [0u8; 0]);
-    // A completion without its type.
+    // The buffer of a completion without its type.
     let buffer = offer().into_buffers().pop().unwrap();
     assert_eq!((&*buffer, buffer.len()), (&[][..], 0));
     assert_eq!(buffer.into_vec().unwrap(), [0u8; 0]);
@@ -68,13 +68,13 @@ fn nothing_is_seen_of_capacity_that_was_not_received_into() {
     gap.copy_in(3, b"ore and").unwrap();
     gap.end(10);
     assert_eq!(Vec::<u8>::from_payload(gap).unwrap(), b"before and");
-    // What was not written is not read either.
+    // Bytes that were not written are not read either.
     let mut partly = offer();
     partly.copy_in(0, b"seen").unwrap();
     let read = AssertUnwindSafe(|| partly.copy_out(0, &mut [0; 5]));
     let read = std::panic::catch_unwind(read);
     assert!(read.is_err(), "a read lies within what was written");
-    // What a buffer for many messages was: its parts show zeros at most.
+    // A buffer for many messages: its parts show zeros at most.
     let mut cursor = BufferCursor::new(offer(), 1).unwrap();
     let part = cursor.allocate(16).into_buffers().pop().unwrap();
     assert_eq!(&*part, [0; 16]);
@@ -90,8 +90,8 @@ fn nothing_is_seen_of_capacity_that_was_not_received_into() {
 proptest! {
     #![proptest_config(cases())]
 
-    /// Several buffers, some with bytes and some with capacity alone, are filled in order: what had
-    /// bytes keeps its length, what had none has those that were received.
+    /// Several buffers, some with bytes and some with capacity alone, are filled in order: a buffer
+    /// with bytes keeps its length, one without has the bytes that were received.
     #[test]
     fn buffers_are_filled_in_order_and_capacity_is_cut_to_what_came(
         shapes in prop::collection::vec((any::<bool>(), 0usize..40), 0..5),
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// The same, capacity included.
+/// Copies the buffers, capacity included.
 fn again<'a>(buffers: &'a [Vec<u8>]) -> impl Iterator<Item = Vec<u8>> + 'a {
     buffers.iter().map(|it| {
         let mut again = Vec::with_capacity(it.capacity());
@@ -137,7 +137,7 @@ fn again<'a>(buffers: &'a [Vec<u8>]) -> impl Iterator<Item = Vec<u8>> + 'a {
     })
 }
 
-/// The same as `BytesMut`.
+/// Copies a buffer to a `BytesMut`, capacity included.
 fn as_bytes_mut(buffer: Vec<u8>) -> BytesMut {
     let mut bytes = BytesMut::with_capacity(buffer.capacity());
     bytes.extend_from_slice(&buffer);

@@ -1,19 +1,19 @@
 //! Registrations of one kind, by their addresses.
 //!
-//! Invariant, unless only exact ranges are looked for: none lies within another. So their ends are
-//! in the order of their starts, and if any covers a range, the last one that begins at or before
-//! it does.
+//! Invariant, unless the index is exact: no registration lies within another. So their ends are in
+//! the order of their starts, and if a registration covers a range, the last one that begins at or
+//! before it does.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::mr::Access;
 
-/// What registrations must have in common to stand for each other.
+/// The properties that registrations must share to stand for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) access: Access,
-    /// The bytes may be written to. Those that may and those that may not are no region together.
+    /// The bytes may be written to. Writable and read-only bytes form no region together.
     pub(crate) writable: bool,
     /// The caller answers for the memory; else its owners keep it there.
     pub(crate) unowned: bool,
@@ -51,7 +51,7 @@ impl Index {
         (end >= range.end).then_some(place)
     }
 
-    /// Enters what [`Index::within`] has been taken out for.
+    /// Enters a registration, after those [within](Index::within) it have been removed.
     pub(super) fn insert(&mut self, range: &Range<usize>, place: usize) {
         let before = self.by_addresses.insert((range.start, range.end), place);
         debug_assert!(before.is_none(), "a range is registered once");
@@ -61,7 +61,7 @@ impl Index {
         self.by_addresses.remove(&(range.start, range.end));
     }
 
-    /// Those that a registration of this range makes needless.
+    /// Returns the registrations that one of this range makes needless.
     pub(super) fn within(&self, range: &Range<usize>) -> Vec<usize> {
         if self.exact {
             return Vec::new();
@@ -71,7 +71,7 @@ impl Index {
         within.map(|(_, place)| *place).collect()
     }
 
-    /// Those with a byte of this range.
+    /// Returns the registrations with a byte of this range.
     pub(super) fn overlapping(&self, range: &Range<usize>) -> Vec<usize> {
         self.before(range.end)
             .take_while(|(end, _)| self.exact || *end > range.start)
@@ -80,7 +80,7 @@ impl Index {
             .collect()
     }
 
-    /// Those with a byte of this range, or one right beside it.
+    /// Returns the registrations with a byte of this range, or one right beside it.
     pub(super) fn touching(&self, range: &Range<usize>) -> Vec<usize> {
         self.before(range.end.saturating_add(1))
             .take_while(|(end, _)| *end >= range.start)
@@ -88,7 +88,7 @@ impl Index {
             .collect()
     }
 
-    /// Ends and places of those that begin before an address, the last one first.
+    /// Ends and places of the registrations that begin before an address, the last one first.
     fn before(&self, address: usize) -> impl Iterator<Item = (usize, usize)> {
         let before = self.by_addresses.range(..(address, 0));
         before.rev().map(|((_, end), place)| (*end, *place))

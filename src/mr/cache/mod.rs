@@ -11,15 +11,15 @@
 //! that its key grants no access while the application does not use it. Only idle registrations are
 //! evicted.
 //!
-//! Invariants: `count` and `size` are those of the registrations kept track of, and within the
-//! settings. Regions are dropped with the lock released, since their memory may be the
+//! Invariants: `count` and `size` are those of the registrations that the cache keeps track of, and
+//! within the settings. Regions are dropped with the lock released, since their memory may be the
 //! application's to drop; so are handles, which take the lock.
 //!
 //! A cached region is one more owner of its memory (a window, `buf/shared.rs`), so its addresses
 //! mean the same bytes as long as it exists. It gives nothing back and cannot be quiesced. Address
 //! ranges are watched with userfaultfd (`buf/watch.rs`: one thread of the process, which allocates
-//! nothing); notices are heeded before every lookup. `domain/cache` is what applications see of
-//! this.
+//! nothing); notices are heeded before every lookup. Applications use the cache through
+//! `domain/cache`.
 
 mod index;
 #[cfg(loom)]
@@ -59,7 +59,7 @@ impl FreshRegion {
     }
 }
 
-/// What all handles of a cache share.
+/// State that all handles of a cache share.
 pub(crate) struct Shared {
     settings: Settings,
     state: Lock<State>,
@@ -67,7 +67,7 @@ pub(crate) struct Shared {
     notices: OnceLock<Option<Notices>>,
     /// This cache, for its registrations.
     this: Weak<Shared>,
-    /// The same, as the listener that shared memory notifies when its last handle is dropped.
+    /// This cache, as the listener that shared memory notifies when its last handle is dropped.
     listener: Weak<dyn ReleaseListener>,
 }
 
@@ -121,8 +121,8 @@ impl Shared {
         found
     }
 
-    /// What to register for a range that was not found: the range itself, or merged with all
-    /// registrations that it touches. Returns the addresses and the windows that cover them.
+    /// Chooses what to register for a range that was not found: the range itself, or merged with
+    /// all registrations that it touches. Returns the addresses and the windows that cover them.
     pub(crate) fn extent(
         &self,
         kind: Kind,
@@ -296,8 +296,8 @@ impl Shared {
     }
 }
 
-/// The windows of all of them; `None` if there is none. Makes no handles, so that idle ones stay
-/// idle.
+/// Returns the windows of all these registrations; `None` if there is none. Makes no handles, so
+/// that idle registrations stay idle.
 fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<Vec<OwnedBuffer>> {
     let mut all = Vec::new();
     for cached in neighbours {

@@ -35,7 +35,7 @@ const KIND: Kind = Kind {
     unowned: false,
 };
 
-/// What a domain has.
+/// The parts of a domain that its regions use.
 struct TestDomain(Lock<MrTable>);
 
 impl Parent for TestDomain {
@@ -69,7 +69,7 @@ impl CacheSetup {
         })
     }
 
-    /// A handle, of a registration that is there or a new one.
+    /// Returns a handle of a registration that is there, or of a new one.
     fn ask(&self) -> CachedRegion {
         if let Some(found) = self.cache.find(KIND, &self.range) {
             return found;

@@ -1,6 +1,6 @@
 //! The registrations of a cache in the order in which they were last asked for.
 
-/// What a list of this kind links: the members' places.
+/// Members, by their places, that hold the links of such a list.
 pub(super) trait Linked {
     fn link(&mut self, place: usize) -> &mut Link;
 }
@@ -24,7 +24,7 @@ impl Recency {
         self.oldest
     }
 
-    /// Puts one at the newest end that is not in the list.
+    /// Adds a member that is not in the list, as the newest.
     pub(super) fn push(&mut self, members: &mut impl Linked, place: usize) {
         let older = self.newest.replace(place);
         *members.link(place) = Link { older, newer: None };
@@ -34,7 +34,7 @@ impl Recency {
         }
     }
 
-    /// Takes one out that is in.
+    /// Removes a member that is in the list.
     pub(super) fn remove(&mut self, members: &mut impl Linked, place: usize) {
         let link = std::mem::take(members.link(place));
         match link.older {
@@ -47,7 +47,7 @@ impl Recency {
         }
     }
 
-    /// Makes one the newest that is in.
+    /// Makes a member that is in the list the newest.
     pub(super) fn touch(&mut self, members: &mut impl Linked, place: usize) {
         if self.newest != Some(place) {
             self.remove(members, place);

@@ -24,7 +24,7 @@ pub(super) struct Cached {
 }
 
 impl Cached {
-    /// Not in a cache yet.
+    /// A registration that is not in a cache yet.
     pub(super) fn new(core: RegionCore) -> Self {
         Cached {
             core,
@@ -75,7 +75,7 @@ pub struct CachedRegion {
 }
 
 impl CachedRegion {
-    /// The range must lie within the registration.
+    /// Creates a handle of this range, which must lie within the registration.
     pub(super) fn of(cached: Arc<Cached>, range: &Range<usize>) -> Self {
         debug_assert!(cached.addresses.start <= range.start && range.end <= cached.addresses.end);
         cached.handles.fetch_add(1, Ordering::Relaxed);

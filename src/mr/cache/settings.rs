@@ -8,9 +8,9 @@ use crate::limits::CACHE_COUNT_DEFAULT;
 /// The bounds of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Bytes of all regions it keeps track of.
+    /// Most bytes of all regions that it keeps track of.
     pub(crate) size_max: usize,
-    /// Regions it keeps track of; zero turns it off.
+    /// Most regions that it keeps track of; zero turns it off.
     pub(crate) count_max: usize,
     /// Regions that overlap or touch become one.
     pub(crate) merges: bool,
@@ -34,15 +34,16 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheWatch {
-    /// By `userfaultfd`: the cache finds no registration of a range any more before a call returns
-    /// that unmaps or moves it or discards its pages (`munmap`, `mremap`, `madvise`), and before it
-    /// is mapped anew. Ranges that the kernel does not watch (mappings of files) are registered and
-    /// not cached. In a forked child, a cache that the parent opened finds none, and keeps none.
+    /// By `userfaultfd`: when a call unmaps or moves a range or discards its pages (`munmap`,
+    /// `mremap`, `madvise`), the cache stops finding registrations of the range before the call
+    /// returns, and before the range is mapped anew. Ranges that the kernel does not watch
+    /// (mappings of files) are registered and not cached. In a forked child, a cache that the
+    /// parent opened finds none, and keeps none.
     ///
-    /// A registration whose handle is held does not end by that. Its key gives access to what is
-    /// mapped at the addresses until the handle is dropped; that is what the caller has promised
-    /// for ([`AddressRange::new`](crate::buf::AddressRange::new)). So drop the handle before the
-    /// memory is unmapped.
+    /// A registration whose handle is held does not end then. Its key gives access to whatever is
+    /// mapped at the addresses until the handle is dropped, as the caller has promised to allow
+    /// ([`AddressRange::new`](crate::buf::AddressRange::new)). So drop the handle before the memory
+    /// is unmapped.
     System,
     /// From the caller, by [`RegistrationCache::forget`](crate::domain::RegistrationCache::forget)
     /// before it unmaps the memory.

@@ -18,7 +18,7 @@ use crate::stats::CacheStats;
 pub(super) type Removed = (Arc<Cached>, Option<WatchGuard>);
 
 pub(super) struct State {
-    /// One per kind asked for so far: a few.
+    /// One index per kind asked for so far: a few.
     pub(super) indices: Vec<Index>,
     pub(super) members: Members,
     recency: Recency,
@@ -32,11 +32,11 @@ pub(super) struct Members(pub(super) Slab<Member>);
 
 pub(super) struct Member {
     pub(super) cached: Arc<Cached>,
-    /// Those of `cached`, here so that a lookup touches one cache line.
+    /// The addresses of `cached`, here so that a lookup touches one cache line.
     pub(super) addresses: Range<usize>,
-    /// Which of the indices has it.
+    /// The index that has it.
     index: usize,
-    /// Its gate is shut.
+    /// Its gate is parked.
     parked: bool,
     watched: Option<WatchGuard>,
     link: Link,

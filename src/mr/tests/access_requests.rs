@@ -11,7 +11,7 @@ fn claims() -> usize {
     }
 }
 
-/// What is granted, said by plain sums in numbers that do not overflow.
+/// The memory that is granted, by plain sums of numbers that do not overflow.
 struct Granted {
     key: u64,
     base: u64,
@@ -160,7 +160,7 @@ fn random_claims_are_judged_as_by_plain_sums() {
     }
 }
 
-/// Stands for the type of what was bound and is gone.
+/// Stands for the type of a counter that was bound and is gone.
 struct NoCounter;
 
 impl crate::sync::Attachable for NoCounter {

@@ -34,7 +34,7 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
                 let expected = match (key.is_none() || key == proven, len) {
                     (true, 8) => Ok(8),
                     (true, _) => Err(Refusal::OutOfBounds),
-                    // Nothing but what there is for a key that no region has.
+                    // The same answer as for a key that no region has.
                     (false, _) => Err(Refusal::UnknownKey),
                 };
                 assert_eq!(found.map(|found| found.len()), expected);
@@ -63,7 +63,7 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
     }
 }
 
-/// Keys never in Debug, logs or errors; what seals for one side or place does for no other.
+/// Keys are never in Debug, logs or errors; a seal for one side or place is valid for no other.
 #[test]
 fn secrets_differ_by_every_byte_and_are_never_shown() {
     let secret = AuthSecret::of(b"a key");

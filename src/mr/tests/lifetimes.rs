@@ -71,8 +71,8 @@ fn dropping_the_last_handle_voids_the_key_and_keeps_memory_in_use() {
     assert_eq!(error.kind(), ErrorKind::BadState);
 }
 
-/// What a `Drop` calls, which cannot wait: peers are refused when it returns, it says whether an
-/// access is still in flight, and the driver is woken only to cancel one.
+/// `revoke_now` is for a `Drop`, which cannot wait: peers are refused when it returns, it says
+/// whether an access is still in flight, and the driver is woken only to cancel one.
 #[tokio::test]
 async fn revoking_without_waiting_refuses_at_once_and_says_what_is_in_flight() {
     let domain = test_domain();
@@ -142,8 +142,8 @@ async fn stalled_peer_delays_neither_revoke_nor_deregister() {
     assert!(stalled.lease().is_err());
 }
 
-/// Cancel safety of `deregister`: "If the future is dropped the buffer stays with the region: call
-/// again to get it".
+/// Cancel safety of `deregister`: "If the future is dropped, the buffers stay with the region: call
+/// it again to get them".
 #[tokio::test]
 async fn dropped_deregister_can_be_called_again() {
     let domain = test_domain();

@@ -1,4 +1,4 @@
-//! What regions are tested in, in place of a domain.
+//! A stand-in for a domain, in which regions are tested.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::id::{DomainId, EndpointId, UserContext};
 use crate::random::RandomSource;
 use crate::sync::{DomainScope, Lock};
 
-/// What a domain has: a table, a driver to nudge, itself.
+/// The parts of a domain that regions use: a table, a driver to nudge, itself.
 pub(super) struct Domain {
     pub(super) table: Lock<MrTable>,
     nudges: AtomicUsize,

@@ -1,5 +1,5 @@
-//! What the peer answers to operations of this side: acks and refusals of what awaits one, and the
-//! bytes of reads. Answers have no names: each is for the oldest operation of its kind.
+//! The peer's answers to operations of this side: acks, refusals, and the bytes of reads. Answers
+//! carry no id: each is for the oldest operation of its kind.
 //!
 //! ```text
 //!   handed out --> awaited_acks  --> ACK, ACKS, REFUSED ----------------> complete
@@ -36,8 +36,8 @@ impl AwaitedRead {
 }
 
 impl<T> Connection<T> {
-    /// The peer answers the oldest frame that awaits an answer. Answers have no names: what has
-    /// ended before its answer came still has its place.
+    /// Handles the answer to the oldest frame that awaits one. Answers carry no id, so an operation
+    /// that ended before its answer came still has its place in the queue.
     pub(super) fn handle_answer(&mut self, answer: Result<(), Refusal>) -> Result<(), Error> {
         let Some(key) = self.awaited_acks.pop_front() else {
             return Err(violation("an acknowledgement that nothing awaits"));
@@ -59,7 +59,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// The peer acknowledges so many of the oldest frames that await an answer.
+    /// Handles an acknowledgement of the `count` oldest frames that await an answer.
     pub(super) fn handle_acks(&mut self, count: u64) -> Result<(), Error> {
         if count == 0 || count > self.awaited_acks.len() as u64 {
             return Err(violation(
@@ -82,7 +82,7 @@ impl<T> Connection<T> {
         self.handle_refused(answer);
     }
 
-    /// Bytes of the oldest read come.
+    /// Begins to receive a frame with bytes of the oldest read.
     pub(super) fn begin_read_data(&mut self, len: u64) -> Result<(), Error> {
         let Some(&AwaitedRead {
             op,
@@ -96,7 +96,7 @@ impl<T> Connection<T> {
             return Err(violation("more bytes of a read than may come"));
         }
         let end = done + len;
-        // Of a read that has ended before, the bytes are dropped.
+        // The bytes of a read that has already ended are dropped.
         let mut has_failed = false;
         let payload = self.ops.get_mut(op).and_then(|entry| {
             entry.phase = Phase::AwaitingPeer;
@@ -115,7 +115,8 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// A frame of the oldest read's bytes has landed, up to `done`.
+    /// Notes that the bytes of the oldest read have landed up to `done`, and returns its memory to
+    /// it.
     pub(super) fn read_data_landed(&mut self, key: OpKey, done: u64, payload: Payload) {
         if let Some(read) = self.awaited_reads.front_mut() {
             debug_assert_eq!(read.op, key, "reads are answered in order");
@@ -126,7 +127,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The answer to the oldest read is over.
+    /// Handles the end of the answer to the oldest read.
     pub(super) fn handle_read_end(&mut self, refused: Option<Refusal>) -> Result<(), Error> {
         let Some(&read) = self.awaited_reads.front() else {
             return Err(violation("the end of a read that nothing awaits"));

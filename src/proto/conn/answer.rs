@@ -19,8 +19,8 @@ use crate::wire::FrameHeader;
 
 #[derive(Debug)]
 enum ReadAnswer {
-    /// These bytes are still to be handed out. `regions`: those they are of that count it, once it
-    /// is given in full.
+    /// Bytes that are still to be handed out. `regions`: those of their regions that count the
+    /// read, once it is answered in full.
     Rest {
         rest: Payload,
         regions: Payload,
@@ -28,7 +28,7 @@ enum ReadAnswer {
     Refused(Refusal),
 }
 
-/// What part of an answer a frame is.
+/// The part of an answer that a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// Bytes.
@@ -78,7 +78,7 @@ impl ReadAnswers {
         });
     }
 
-    /// Answers with these bytes of our own. `counting`: the regions that count it.
+    /// Answers with bytes of our own memory. `counting`: the regions that count the access.
     pub(super) fn give_values(&mut self, bytes: Payload, counting: Payload) {
         self.queue.push_back(ReadAnswer::Rest {
             rest: bytes,
@@ -86,12 +86,13 @@ impl ReadAnswers {
         });
     }
 
-    /// Answers a read with a reason.
+    /// Refuses a read, for this reason.
     pub(super) fn refuse(&mut self, reason: Refusal) {
         self.queue.push_back(ReadAnswer::Refused(reason));
     }
 
-    /// A frame of the oldest answer was handed out, and its region refuses now.
+    /// Ends the oldest answer with this reason: a frame of it was handed out, and its region
+    /// refuses now.
     pub(super) fn break_off(&mut self, reason: Refusal) {
         if let Some(oldest @ ReadAnswer::Rest { .. }) = self.queue.front_mut() {
             *oldest = ReadAnswer::Refused(reason);
@@ -135,8 +136,8 @@ impl ReadAnswers {
     }
 }
 
-/// The next bytes of an answer, their regions leased. It fails before any of the frame is out: then
-/// it is too late to say that memory is missing.
+/// Takes the next bytes of an answer, and leases their regions. Missing memory is found here,
+/// before any byte of the frame is out: later it could not be reported.
 #[inline]
 fn data_frame(rest: &mut Payload) -> Result<AnswerFrame, Refusal> {
     let payload = rest.split_front(rest.len().min(READ_DATA_MAX));
@@ -151,7 +152,7 @@ fn data_frame(rest: &mut Payload) -> Result<AnswerFrame, Refusal> {
     })
 }
 
-/// The same of device memory: a copy.
+/// Takes the next bytes of an answer that lies in device memory, as a copy.
 #[cold]
 fn device_data_frame(rest: &mut Payload) -> Result<AnswerFrame, Refusal> {
     let payload = rest.split_front(rest.len().min(DEVICE_PIECE_MAX));

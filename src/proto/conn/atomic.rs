@@ -1,6 +1,7 @@
-//! A peer's atomic operations on our regions (`docs/extension.md`, section 11): their operands are
-//! collected first, then each number is changed at once, in the order in which the operations came.
-//! Those that only change are answered as writes are, those that fetch as reads are.
+//! A peer's atomic operations on our regions (`docs/extension.md`, section 11). The operands of an
+//! operation are collected first; then each number is changed atomically, in the order in which the
+//! operations came. An operation that only changes numbers is answered like a write, one that
+//! fetches them like a read.
 //!
 //! ```text
 //!   header --judged--> operands land --> done, or refused --> ack       (or its refusal)
@@ -20,15 +21,15 @@ use super::receive::resolve_all;
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use super::{Connection, violation};
 
-/// A peer's operation whose operands come.
+/// A peer's operation whose operands are being received.
 #[derive(Debug)]
 pub(super) struct AskedAtomic {
     form: AtomicForm,
-    /// What is done to which memory, or why it is not.
+    /// The operation and the memory it changes, or why it is refused.
     judged: Result<(Atomic, Payload), Refusal>,
 }
 
-/// Why an atomic operation cannot be had from a peer.
+/// Error of an atomic operation with a peer that has none.
 pub(super) fn not_agreed() -> Error {
     Error::new(
         ErrorKind::Unsupported,
@@ -42,14 +43,14 @@ impl<T> Connection<T> {
         self.agreed().contains(Capabilities::ATOMICS)
     }
 
-    /// True if this side has offered them, or will.
+    /// True if this side has offered atomic operations, or will.
     pub(super) fn offers_atomics(&self) -> bool {
         let ours = self.extension.params.capabilities;
         ours.contains(Capabilities::ATOMICS)
     }
 
-    /// The connection is up. If it turns out that its peer has no atomic operations, those end that
-    /// were posted before.
+    /// Ends the atomic operations that were posted before the connection was up, if its peer turns
+    /// out to have none.
     pub(super) fn end_unsupported_atomics(&mut self) {
         if self.has_atomics() {
             return;
@@ -97,7 +98,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// The operands are here.
+    /// Performs an operation whose operands have come, and answers it.
     pub(super) fn atomic_landed(&mut self, asked: AskedAtomic, operands: Payload) {
         let AskedAtomic { form, judged } = asked;
         let done = judged.and_then(|(atomic, memory)| {
@@ -130,14 +131,14 @@ impl<T> Connection<T> {
     }
 }
 
-/// Room for so many bytes: two arrays at most, as the wire has checked.
+/// Memory for the operands: at most two arrays, as the wire has checked.
 fn room(len: usize) -> Payload {
     debug_assert!(len <= 2 * ATOMIC_SIZE_MAX);
     Payload::from_vec(vec![0; len])
 }
 
-/// Does it to every number, and gives what they were if that is asked for. Nothing is done if it is
-/// refused.
+/// Performs the operation on every number, and returns the former values if it fetches. If it is
+/// refused, nothing is changed.
 fn perform(
     atomic: &Atomic,
     form: AtomicForm,
@@ -158,7 +159,7 @@ fn perform(
         AtomicForm::Fetch | AtomicForm::Compare => vec![0; total],
     };
     memory.update_each(size, |at, seen| {
-        // If the number is offered again, this is written again.
+        // If the number is offered again, its result is overwritten.
         if let Some(result) = results.get_mut(at..at + size) {
             result.copy_from_slice(&atomic.swapped(seen)[..size]);
         }

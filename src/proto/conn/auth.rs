@@ -2,8 +2,8 @@
 //! the acceptor challenges, the initiator answers with its proof, the acceptor gives its own, and
 //! then both say a HELLO that is sealed. `docs/extension.md`, section 9, is the specification.
 //!
-//! A side with a key ends the attempt with any peer that does not prove the same, and says nothing
-//! of itself before that but random bytes. A proof that is wrong in any way is refused in one way.
+//! A side with a key ends the attempt if the peer does not prove the same key, and sends nothing of
+//! itself before that but random bytes. Whatever is wrong with a proof, the refusal is the same.
 //!
 //! ```text
 //!   initiator   Idle ── response ──▶ Awaiting ── challenge ──▶ Answered ── proof ──▶ Proven
@@ -28,20 +28,20 @@ use crate::wire::{
 use super::extension::{Extension, ExtensionParams};
 use super::{Connection, Lifecycle, violation};
 
-/// The reason at a side whose proof was wrong, the same for whatever was wrong with it.
+/// Error at the side whose proof was wrong, the same whatever was wrong with it.
 const REFUSED: &str = "the peer refused the proof of the key";
 
-/// How far proving has come.
+/// State of the proof on a connection.
 enum AuthState {
     /// The connection has not begun.
     Idle,
-    /// The peer's first word is awaited.
+    /// The peer's first proof frame is awaited.
     Awaiting,
     /// The initiator has given its proof, and awaits the acceptor's.
     Answered(SessionKey),
-    /// Both sides have the key.
+    /// Both sides have proven the key.
     Proven(SessionKey),
-    /// The peer does not; the refusal is on its way to it.
+    /// The peer has not proven the key; the refusal is on its way to it.
     Refusing,
 }
 
@@ -55,13 +55,13 @@ state_machine! { AuthState {
 
 impl AuthState {}
 
-/// An endpoint's key, and what became of it on a connection.
+/// An endpoint's key, and the state of its proof on a connection.
 pub(super) struct AuthExchange {
     secret: AuthSecret,
     nonce: Nonce,
-    /// What ties proofs to the connection, if it is a secure one.
+    /// The binding of proofs to the connection, if it is a secure one.
     binding: Option<ChannelBinding>,
-    /// What both control frames said.
+    /// The offer that both control frames agreed on.
     agreed: Option<ExtensionOffer>,
     decoder: Option<ProofDecoder>,
     /// The acceptor's private data, which goes to a peer that has proven the key.
@@ -82,12 +82,12 @@ impl AuthExchange {
         })
     }
 
-    /// As [`ProofTerms::session`] of these two.
+    /// Like [`ProofTerms::session`], between these two sides.
     fn session(&self, acceptor: &AuthHello, initiator: &AuthHello) -> Option<SessionKey> {
         self.terms()?.session(acceptor, initiator)
     }
 
-    /// The key of the session, if the initiator's proof is right.
+    /// Returns the session's key, if the initiator's proof is right.
     fn judge_answer(
         &self,
         ours: &AuthHello,
@@ -98,7 +98,7 @@ impl AuthExchange {
     }
 }
 
-/// What a proof is of, beside what the two sides say when they prove.
+/// What a proof covers, beside the proof frames of the two sides.
 struct ProofTerms<'a> {
     secret: &'a AuthSecret,
     agreed: ExtensionOffer,
@@ -106,14 +106,15 @@ struct ProofTerms<'a> {
 }
 
 impl ProofTerms<'_> {
-    /// The key of the session between these two, if their offers have not been changed on the way.
+    /// Returns the key of the session between these two sides, if their offers have not been
+    /// changed on the way.
     fn session(&self, acceptor: &AuthHello, initiator: &AuthHello) -> Option<SessionKey> {
         let transcript = transcript(self.agreed, acceptor, initiator);
         let session = self.secret.session(&transcript, self.binding);
         acceptor.agrees(initiator, self.agreed).then_some(session)
     }
 
-    /// The same, if the initiator's proof is of this key.
+    /// Returns the session's key, if the initiator's proof was made with this key.
     fn judge_answer(
         &self,
         (acceptor, initiator): (&AuthHello, &AuthHello),
@@ -124,8 +125,8 @@ impl ProofTerms<'_> {
     }
 }
 
-/// The acceptor's part of proving up to the initiator's proof, carried out for a connectionless
-/// endpoint before the request counts for anything: who the peer says that it is.
+/// The acceptor's part of the proof, up to the initiator's answer. A connectionless endpoint
+/// carries it out before it believes anything of a request, such as who the peer says it is.
 ///
 /// The endpoint may have several keys (`FI_AV_AUTH_KEY`), and a request does not say which it will
 /// prove: the answer is judged by each of them, so nothing about keys is on the wire.
@@ -147,15 +148,15 @@ pub(crate) struct ProvenKey {
 }
 
 impl ProvenKey {
-    /// Which key it was.
+    /// Returns the key that was proven.
     pub(crate) fn secret(&self) -> &AuthSecret {
         &self.secret
     }
 }
 
-/// What a [`Challenge`] has come to.
+/// Progress of a [`Challenge`].
 pub(crate) enum ChallengeResult {
-    /// All bytes given were taken; there are more to come.
+    /// All bytes given were taken, and more are needed.
     Need,
     Proven(ProvenKey),
     /// The proof was wrong. This frame says so, and is the last.
@@ -163,9 +164,9 @@ pub(crate) enum ChallengeResult {
 }
 
 impl Challenge {
-    /// For a request that said `asked`, and is to prove one of these keys: also the bytes to send,
-    /// response and challenge. `None`: it offered no proof. `nonce` is of the system's random
-    /// source, for this request alone; the binding is the connection's.
+    /// Creates the challenge for a request `asked`, which is to prove one of these keys, and the
+    /// bytes to send: response and challenge. `None`: the request offered no proof. `nonce` comes
+    /// from the system's random source, for this request alone; the binding is the connection's.
     pub(crate) fn new(
         mut params: ExtensionParams,
         secrets: Vec<AuthSecret>,
@@ -196,7 +197,8 @@ impl Challenge {
         Some((this, [response.encode(), challenge].concat()))
     }
 
-    /// Takes what the initiator says, behind which nothing may come before the acceptor's proof.
+    /// Takes bytes of the initiator's answer. Nothing may come behind the answer before the
+    /// acceptor's proof.
     pub(crate) fn feed(&mut self, input: &[u8]) -> Result<ChallengeResult, Error> {
         let Some(decoder) = &mut self.decoder else {
             return Err(violation("a proof out of its order"));
@@ -218,7 +220,8 @@ impl Challenge {
         }
     }
 
-    /// Judges an answer by every key, so that its time does not say which it was.
+    /// Checks an answer against every key, so that the time it takes does not reveal which one
+    /// fits.
     fn judge(&self, theirs: &AuthHello, seal: &Seal) -> Option<ProvenKey> {
         let mut proven = None;
         for secret in &self.secrets {
@@ -244,13 +247,13 @@ impl Extension {
         self.auth.as_ref().is_some_and(|auth| !auth.is_over())
     }
 
-    /// The peer's proof was wrong; nothing it says matters any more.
+    /// True once the peer's proof was wrong: nothing that the peer sends counts any more.
     pub(super) fn is_refusing(&self) -> bool {
         let refusing = |auth: &AuthExchange| matches!(auth.state, AuthState::Refusing);
         self.auth.as_deref().is_some_and(refusing)
     }
 
-    /// Who has a key goes on only with who said that it has one too.
+    /// Fails if this side has a key, and the peer did not agree to prove one.
     pub(super) fn check_key_agreed(&self) -> Result<(), Error> {
         let has_key = self.params.capabilities.contains(Capabilities::AUTH);
         match (has_key, &self.auth) {
@@ -265,7 +268,7 @@ impl Extension {
         auth.map_or(AuthState::Idle.name(), |auth| auth.state.name())
     }
 
-    /// What will read the peer's HELLO.
+    /// Returns the decoder for the peer's HELLO.
     pub(super) fn hello_decoder(&self, order: ByteOrder) -> HelloDecoder {
         match self.auth {
             Some(_) => HelloDecoder::sealed(order),
@@ -273,7 +276,7 @@ impl Extension {
         }
     }
 
-    /// What seals a HELLO, of the initiator or of the acceptor; `None` without a key.
+    /// Returns the seal of the initiator's or the acceptor's HELLO; `None` without a key.
     pub(super) fn seal(&self, whose: Sealed, values: &[u8]) -> Option<Seal> {
         match &self.auth.as_ref()?.state {
             AuthState::Proven(session) => Some(session.seal(whose, values)),
@@ -281,8 +284,8 @@ impl Extension {
         }
     }
 
-    /// Judges the seal of the peer's HELLO. It is the last thing that is done with the key, which
-    /// is forgotten here.
+    /// Checks the seal of the peer's HELLO. This is the last use of the key, which is forgotten
+    /// here.
     pub(super) fn take_seal(&mut self, whose: Sealed, decoder: &HelloDecoder) -> Result<(), Error> {
         let Some(auth) = self.auth.take() else {
             return Ok(());
@@ -297,7 +300,7 @@ impl Extension {
         }
     }
 
-    /// What it means that something else came than the peer's HELLO.
+    /// Returns the error for a frame that came instead of the peer's HELLO.
     pub(super) fn why_no_hello(&self, error: WireError) -> Error {
         match (error, &self.auth) {
             (WireError::HelloMissing(Op::Proof), Some(_)) => unproven(REFUSED),
@@ -312,9 +315,9 @@ impl Extension {
 }
 
 impl<T> Connection<T> {
-    /// The endpoint has this key: only with a peer that proves the same will there be a
-    /// connection. `nonce` is of the system's random source, for this attempt alone. Called before
-    /// the connection begins, or begins again.
+    /// Sets the endpoint's key: only a peer that proves the same key is connected. `nonce` comes
+    /// from the system's random source, for this attempt alone. Called before the connection
+    /// begins, or begins again.
     pub(crate) fn demand_key(&mut self, secret: AuthSecret, nonce: Nonce) {
         debug_assert_eq!(self.lifecycle, Lifecycle::Idle);
         self.extension.params.capabilities |= Capabilities::AUTH;
@@ -329,15 +332,15 @@ impl<T> Connection<T> {
         }));
     }
 
-    /// The connection is a secure one: proofs hold on it alone. Called before any is made.
+    /// Binds proofs to this secure connection: they hold on it alone. Called before any is made.
     pub(crate) fn bind_proofs(&mut self, binding: ChannelBinding) {
         if let Some(auth) = &mut self.extension.auth {
             auth.binding = Some(binding);
         }
     }
 
-    /// Both control frames carried an offer, and agree on this: proofs go first, if there is a key,
-    /// and the acceptor's private data with them.
+    /// Begins the extension, as both control frames agreed on it. If there is a key, proofs go
+    /// first, and the acceptor's private data with them.
     pub(super) fn begin_agreed(&mut self, agreed: ExtensionOffer, data: Bytes) {
         let Some(auth) = &mut self.extension.auth else {
             return self.begin_extension(data);
@@ -357,7 +360,7 @@ impl<T> Connection<T> {
         self.tx.push_opening(|id| proof.encode(order, id));
     }
 
-    /// Takes what belongs to the peer's next step.
+    /// Consumes bytes of the peer's next proof frame; returns how many.
     pub(super) fn consume_proof(&mut self, input: &[u8]) -> Result<usize, Error> {
         let auth = self.extension.auth.as_mut();
         let Some(decoder) = auth.and_then(|auth| auth.decoder.as_mut()) else {
@@ -413,7 +416,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// The acceptor proves the key in its turn.
+    /// Proves the acceptor's key, in answer to the initiator's proof.
     fn confirm_key(&mut self, session: SessionKey) {
         let auth = self.extension.auth.as_mut();
         let data = auth.map_or_else(Bytes::new, |auth| std::mem::take(&mut auth.data));
@@ -422,7 +425,7 @@ impl<T> Connection<T> {
         self.key_is_proven(session, Bytes::new());
     }
 
-    /// The initiator has proven the key to a [`Challenge`], which sent our response.
+    /// Goes on from a [`Challenge`], which has sent our response and checked the initiator's proof.
     pub(super) fn begin_proven(&mut self, proven: ProvenKey) {
         debug_assert_eq!(self.extension.agreed, proven.agreed.capabilities());
         self.tx.skip_opening();
@@ -444,7 +447,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Whose HELLO goes out, and whose comes in.
+    /// Returns which seal our HELLO has, and which one the peer's.
     pub(super) fn hello_seals(&self) -> (Sealed, Sealed) {
         match self.lifecycle == Lifecycle::Connecting {
             true => (Sealed::InitiatorHello, Sealed::AcceptorHello),

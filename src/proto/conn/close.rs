@@ -27,11 +27,11 @@ pub(in crate::proto) enum CloseExchange {
     None,
     /// Our CLOSE is queued, or has gone out.
     Sent,
-    /// The peer's CLOSE has come: it posts nothing any more.
+    /// The peer's CLOSE has come: the peer posts nothing any more.
     Received,
-    /// Both.
+    /// Our CLOSE is queued or has gone out, and the peer's has come.
     Exchanged,
-    /// The peer has ended its stream behind both.
+    /// The peer has ended its stream after both.
     InOrder,
 }
 
@@ -47,12 +47,12 @@ state_machine! { CloseExchange {
 #[derive(Debug, Default)]
 pub(super) struct CloseState {
     exchange: CloseExchange,
-    /// This side began, or would have.
+    /// This side has requested the end, even if the peer's CLOSE came first.
     is_requested: bool,
 }
 
 impl CloseState {
-    /// This side wants to end.
+    /// Notes that this side wants to end.
     pub(super) fn request(&mut self) {
         self.is_requested = true;
     }
@@ -61,7 +61,7 @@ impl CloseState {
         self.is_requested
     }
 
-    /// Our CLOSE is queued.
+    /// Notes that our CLOSE is queued.
     fn on_sent(&mut self) {
         debug_assert!(self.is_due(), "it is requested, by either side");
         self.go(match self.exchange {
@@ -70,7 +70,7 @@ impl CloseState {
         });
     }
 
-    /// The peer's CLOSE has come.
+    /// Notes that the peer's CLOSE has come.
     fn on_received(&mut self) {
         self.go(match self.exchange {
             CloseExchange::Sent => CloseExchange::Exchanged,
@@ -78,18 +78,18 @@ impl CloseState {
         });
     }
 
-    /// Our CLOSE is to be sent as soon as nothing is outstanding.
+    /// True if our CLOSE is to be sent as soon as nothing is outstanding.
     fn is_due(&self) -> bool {
         (self.is_requested || self.is_received()) && !self.is_sent()
     }
 
-    /// Our CLOSE is queued, or has gone out.
+    /// True if our CLOSE is queued, or has gone out.
     pub(super) fn is_sent(&self) -> bool {
         use CloseExchange::{Exchanged, InOrder, Sent};
         matches!(self.exchange, Sent | Exchanged | InOrder)
     }
 
-    /// The peer posts nothing any more.
+    /// True if the peer posts nothing any more.
     pub(super) fn is_received(&self) -> bool {
         use CloseExchange::{Exchanged, InOrder, Received};
         matches!(self.exchange, Received | Exchanged | InOrder)
@@ -99,7 +99,7 @@ impl CloseState {
         self.is_sent() && self.is_received()
     }
 
-    /// Both sides have received everything of each other.
+    /// True if both sides have received everything of each other.
     pub(super) fn is_in_order(&self) -> bool {
         self.exchange == CloseExchange::InOrder
     }
@@ -112,7 +112,8 @@ impl CloseState {
 }
 
 impl<T> Connection<T> {
-    /// This side wants to end: nothing is posted for transmission any more.
+    /// Requests the end: nothing is posted for transmission any more, and messages that waited for
+    /// the next connection end.
     pub(crate) fn request_close(&mut self) {
         self.close.request();
         for key in self.tx.drain_carried_over() {
@@ -120,7 +121,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Ends what the peer, who closes, will not take: a message, or what may not pass one.
+    /// Ends an operation that the closing peer will not take: a message, or one that may not
+    /// overtake a message.
     pub(super) fn end_untaken(&mut self, key: OpKey) {
         let error = match self.ops.get(key).is_some_and(|op| op.is_message()) {
             true => no_receive(),
@@ -134,15 +136,14 @@ impl<T> Connection<T> {
         self.complete(key, Err(error), 0);
     }
 
-    /// True if there are messages that the peer, who closes, has no receive for: they go over the
-    /// next connection ([`reset_attempt`](Self::reset_attempt)), with all that is posted from now
-    /// on.
+    /// True if messages are left that the closing peer has no receive for: they go over the next
+    /// connection ([`reset_attempt`](Self::reset_attempt)), with all that is posted from now on.
     pub(crate) fn has_carried_over(&self) -> bool {
         self.tx.carried_over().is_some()
     }
 
-    /// Grows as long as the operations accepted here come nearer to their ends, and by nothing that
-    /// a peer can repeat without end.
+    /// A number that grows while the operations accepted here come nearer to their ends. Nothing
+    /// that a peer can repeat without end makes it grow.
     pub(crate) fn work(&self) -> u64 {
         self.tx.work + self.work
     }
@@ -161,23 +162,24 @@ impl<T> Connection<T> {
         self.knows_close() && agreed && self.is_at_boundary()
     }
 
-    /// Both CLOSEs have been sent, ours is out: the stream is to be ended.
+    /// True if both CLOSEs have been sent and ours is out: the stream is to be ended.
     pub(crate) fn is_close_exchanged(&self) -> bool {
         self.close.is_exchanged() && self.tx.is_idle()
     }
 
-    /// The peer has ended its stream after that: nothing is left to be sent or received.
+    /// True if the peer has ended its stream after both CLOSEs: nothing is left to be sent or
+    /// received.
     pub(crate) fn is_closed_in_order(&self) -> bool {
         self.close.is_in_order()
     }
 
-    /// The peer posts nothing any more, and this side may not either.
+    /// True if the peer posts nothing any more, so that this side may not either.
     pub(crate) fn is_peer_closing(&self) -> bool {
         self.close.is_received()
     }
 
-    /// The peer's stream ended. `true`: in order, behind both CLOSEs. The peer cannot have ours
-    /// before it was handed out.
+    /// Handles the end of the peer's stream; returns whether it came in order, after both CLOSEs.
+    /// The peer cannot have our CLOSE before it was handed out.
     pub(super) fn on_end_of_stream(&mut self) -> bool {
         if self.close.exchange == CloseExchange::Exchanged && !self.tx.has_queued_close() {
             self.close.go(CloseExchange::InOrder);
@@ -197,9 +199,9 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Of what is queued, the peer that closes takes in what it has room for, and asks for nothing
-    /// more: the rest goes over the next connection, or ends. Called at its CLOSE, and for all that
-    /// is admitted from then on.
+    /// Sorts out what is queued for a peer that closes: the peer takes what it has room for, and
+    /// asks for nothing more. The rest goes over the next connection, or ends. Called at the peer's
+    /// CLOSE, and for everything that is admitted after it.
     pub(super) fn sort_out_waiting(&mut self) {
         if self.has_carried_over() {
             return; // What has been admitted since has joined it.
@@ -223,7 +225,7 @@ impl<T> Connection<T> {
         self.end_announced();
     }
 
-    /// Refuses what may not follow a CLOSE.
+    /// Refuses frames that may not follow a CLOSE.
     pub(super) fn check_closing(&self, header: &FrameHeader) -> Result<(), Error> {
         let asks = matches!(
             header,
@@ -274,7 +276,8 @@ impl<T> Connection<T> {
             self.refusals.is_reason_sent = true;
             return;
         }
-        // Messages that the peer has announced and no receive awaits: it ends them at our CLOSE.
+        // The peer ends the messages that it has announced, and that no receive awaits, at our
+        // CLOSE.
         if let Some(binding) = self.binding_mut() {
             binding.incoming.forget_announced();
         }
@@ -285,14 +288,15 @@ impl<T> Connection<T> {
         self.push_close(CloseReason::Done);
     }
 
-    /// Not a user frame: a fence that goes over the next connection must not hold it back.
+    /// Queues a CLOSE. It is not a user frame: a fence that goes over the next connection must not
+    /// hold it back.
     fn push_close(&mut self, reason: CloseReason) {
         let header = FrameHeader::Close { reason };
         self.tx.push_control(header, Payload::empty());
     }
 }
 
-/// Why a message ends that the peer, who closes, does not take.
+/// Error of a message that the closing peer does not take.
 fn no_receive() -> Error {
     Error::new(ErrorKind::NoReceive, "the peer closed before it had one")
 }

@@ -11,13 +11,13 @@ use super::Connection;
 use super::receive_state::ReceiveState;
 
 impl<T> Connection<T> {
-    /// True if [`Connection::poll_commit`] may have something.
+    /// True if [`Connection::poll_commit`] may return memory.
     #[inline]
     pub(crate) fn wants_commit(&self) -> bool {
         matches!(self.rx, ReceiveState::AwaitCommit { .. })
     }
 
-    /// The memory of a write that is to be made persistent: once for each such write.
+    /// Returns the memory of a write that is to be made persistent, once for each such write.
     pub(crate) fn poll_commit(&mut self) -> Option<Payload> {
         match &mut self.rx {
             ReceiveState::AwaitCommit { memory, .. } if self.fault.is_none() => memory.take(),
@@ -25,7 +25,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// What [`Connection::poll_commit`] gave is persistent, or cannot be made so.
+    /// Handles the memory that [`Connection::poll_commit`] returned: it is persistent, or cannot be
+    /// made so.
     pub(crate) fn handle_committed(&mut self, memory: Payload, result: Result<(), Error>) {
         let ReceiveState::AwaitCommit { data, memory: None } = self.rx else {
             return; // The connection has ended meanwhile.

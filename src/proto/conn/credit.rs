@@ -44,7 +44,8 @@ impl SendCredit {
         }
     }
 
-    /// What the messages may cost that are sent without a reported receive.
+    /// Returns how much of the budget is left for messages that are sent without a reported
+    /// receive.
     pub(super) fn left(&self) -> u64 {
         self.budget_bytes.saturating_sub(self.uncovered_cost)
     }
@@ -53,7 +54,7 @@ impl SendCredit {
         len.saturating_add(self.overhead_bytes)
     }
 
-    /// The longest message that may ever be sent without a reported receive.
+    /// Length of the longest message that may ever be sent without a reported receive.
     pub(super) fn stored_max(&self) -> u64 {
         self.budget_bytes.saturating_sub(self.overhead_bytes)
     }
@@ -78,7 +79,7 @@ impl SendCredit {
         self.sent += 1;
     }
 
-    /// The message that was accounted for last is not handed out.
+    /// Takes back the cost of the last message, which is not handed out after all.
     pub(super) fn give_back(&mut self, len: u64) {
         self.sent -= 1;
         let cost = self.cost(len);
@@ -92,7 +93,7 @@ impl SendCredit {
         }
     }
 
-    /// The peer reports how many receives it has posted.
+    /// Handles the peer's report of how many receives it has posted.
     fn handle_report(&mut self, posted: u64) {
         self.posted = posted;
         self.stall_reported = false;
@@ -104,7 +105,7 @@ impl SendCredit {
         }
     }
 
-    /// The STALLED frame for a message that waits, once per report of the peer.
+    /// Returns the STALLED frame for a message that waits, once per report of the peer.
     pub(super) fn stall(&mut self) -> Option<FrameHeader> {
         let was_reported = std::mem::replace(&mut self.stall_reported, true);
         (!was_reported).then_some(FrameHeader::Stalled { sent: self.sent })

@@ -23,8 +23,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The transport is gone with what it held: the operations concerned end without their memory.
-    /// Called only when the progress driver ends.
+    /// Gives up what the transport holds, since the transport is gone: the operations concerned end
+    /// without their memory. Called only when the progress driver ends.
     pub(crate) fn forget_submitted(&mut self) {
         self.tx.forget_submitted();
         // A message that was to be stored is given up with the connection.
@@ -37,8 +37,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The transport holds nothing of the connection any more: ends all operations, in the order
-    /// they were posted, then the connection itself.
+    /// Ends all operations, in the order they were posted, then the connection itself. The
+    /// transport holds nothing of it any more.
     pub(crate) fn handle_closed(&mut self, host: &mut impl Host<T>) {
         if self.lifecycle == Lifecycle::Closed {
             return;
@@ -63,8 +63,8 @@ impl<T> Connection<T> {
         self.invariants();
     }
 
-    /// The attempt has come to nothing, and the transport holds nothing of it any more: ends all
-    /// operations, in the order they were posted. Another attempt may follow, as after
+    /// Ends a failed attempt, of which the transport holds nothing any more, and all operations, in
+    /// the order they were posted. Another attempt may follow, as after
     /// [`reset_attempt`](Self::reset_attempt).
     pub(crate) fn handle_attempt_failed(&mut self, host: &mut impl Host<T>) {
         let canceled = || Error::new(ErrorKind::Canceled, "the attempt was given up");
@@ -74,7 +74,7 @@ impl<T> Connection<T> {
         self.events.push(ConnEvent::ConnectFailed { error });
     }
 
-    /// Why what was posted ends with the connection.
+    /// Returns the error of operations that end with the connection.
     pub(crate) fn why_ended(&self) -> Error {
         let why = self.fault.clone().or_else(|| self.cause_error());
         why.unwrap_or_else(|| Error::new(ErrorKind::Canceled, "the endpoint was closed"))
@@ -103,9 +103,10 @@ impl<T> Connection<T> {
         self.tx_context.used -= std::mem::take(&mut self.tx_context.leaked);
     }
 
-    /// A receive that any peer's message may have is posted again: the end of this connection is no
-    /// end of it. One for this peer alone ends, as do those whose memory the transport never gives
-    /// back, or that no future awaits. Gives the memory of what ends.
+    /// Posts a matched receive again if any peer's message may take it: the end of this connection
+    /// does not end it. A receive for this peer alone ends, as do receives whose memory the
+    /// transport never gives back, or that no future awaits. Returns the memory of an operation
+    /// that ends, and `None` if it was posted again.
     fn let_go(
         &mut self,
         key: OpKey,
@@ -132,7 +133,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Why the connection did not end in order, if it did not.
+    /// Returns why the connection did not end in order, if it did not.
     fn why_lost(&self) -> Option<Error> {
         if self.close.is_in_order() {
             return None;
@@ -145,9 +146,8 @@ impl<T> Connection<T> {
         })
     }
 
-    /// Nothing is queued any more, and the memory that lies in frames or is being filled goes back
-    /// to the operations it is of. What the transport never gave back (its driver is gone) is
-    /// missing.
+    /// Empties the queues, and returns the memory that lies in frames or is being filled to its
+    /// operations. Memory that the transport never gave back (its driver is gone) is missing.
     fn collect_memory(&mut self, host: &mut impl Host<T>) {
         for (key, payload) in self.tx.drain() {
             self.give_memory(key, payload);
@@ -197,8 +197,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Memory of an operation comes back. One that is answered with bytes has kept the memory that
-    /// is its owner's: its frame carried none, or operands.
+    /// Returns memory to its operation. An operation that is answered with bytes has kept its
+    /// owner's memory: its frame carried none, or operands.
     fn give_memory(&mut self, key: OpKey, payload: Payload) {
         if let Some(op) = self.ops.get_mut(key)
             && op.payload.is_none()

@@ -1,8 +1,8 @@
 //! The end of an operation whose time has passed.
 //!
-//! Answers have no names, so the place of an operation that awaits one stays behind it: the answer
-//! is swallowed when it comes. The place counts as used until then, so that never more answers are
-//! awaited than the context holds.
+//! Answers carry no id, so an operation that ends while it awaits one leaves its place behind: the
+//! answer is swallowed when it comes. Until then the place counts as used, so that no more answers
+//! are awaited than the context holds.
 
 use std::borrow::Cow;
 
@@ -15,11 +15,11 @@ use super::receive_state::{PayloadTarget, ReceiveState};
 use super::{Connection, Withdrawn};
 
 impl<T> Connection<T> {
-    /// The time of an operation has passed. It ends with TimedOut and its memory, unless bytes of
-    /// it are moving right now: then it runs on to its own end, of which its owner is to hear no
-    /// more, and a message that is landing in it survives as if its owner had gone away.
+    /// Ends an operation whose time has passed, with TimedOut and its memory. If bytes of it are
+    /// moving right now, it runs on to its own end instead, which is not reported to its owner any
+    /// more; a message that is landing in it survives as if its owner had gone away.
     ///
-    /// `attempt`: why the last attempt at a connection failed, which it may have waited for.
+    /// `attempt`: why the last attempt to connect failed, which the operation may have waited for.
     pub(crate) fn expire(&mut self, key: OpKey, attempt: Option<&Error>) -> Withdrawn {
         let mut why = Cow::from("");
         let payload = match self.take_unstarted(key) {
@@ -40,8 +40,8 @@ impl<T> Connection<T> {
                 if op.detached {
                     return Withdrawn::Running; // Its message has begun, or is being asked for.
                 }
-                // The memory of what awaits its answer is at rest; a message that is announced, or
-                // asked for, is still to go out.
+                // The memory of an operation that awaits its answer is at rest; a message that is
+                // announced, or asked for, is still to go out.
                 let at_rest = match op.phase {
                     Phase::Moving if !op.is_answered_with_bytes() => None,
                     _ => op.payload.take(),
@@ -61,9 +61,9 @@ impl<T> Connection<T> {
         Withdrawn::Ended
     }
 
-    /// The end of an operation that [runs on](Withdrawn::Running) is reported, since its time has
-    /// passed: gives its record, which has ended so, without its memory. The rest goes on in
-    /// another one, with this token.
+    /// Returns the record of an operation that [runs on](Withdrawn::Running) though its time has
+    /// passed, so that its end can be reported: ended with `error`, without its memory. What is
+    /// left of the operation goes on in another record, with this token.
     pub(crate) fn part_with(
         &mut self,
         key: OpKey,
@@ -90,7 +90,7 @@ impl<T> Connection<T> {
         Some(payload)
     }
 
-    /// The answer came that an ended operation left its place for.
+    /// Frees the place that an ended operation has left for its answer, which has come.
     pub(super) fn free_leaked_slot(&mut self) {
         debug_assert!(
             self.tx_context.leaked > 0,

@@ -16,7 +16,7 @@ use super::credit::SendCredit;
 use super::receive_side::LongMessages;
 use super::{Connection, Lifecycle, violation};
 
-/// All that an endpoint offers that does not decline the extension.
+/// Capabilities that an endpoint offers unless it declines the extension.
 pub(crate) const OFFERED: Capabilities = Capabilities::REFUSAL
     .union(Capabilities::LIVENESS)
     .union(Capabilities::CREDIT)
@@ -25,27 +25,27 @@ pub(crate) const OFFERED: Capabilities = Capabilities::REFUSAL
     .union(Capabilities::RENDEZVOUS)
     .union(Capabilities::WITHDRAW);
 
-/// What a side without announcements cannot offer: where receives are shared, credit relies on
-/// them.
+/// Capabilities that a side without announcements cannot offer: where receives are shared, credit
+/// relies on announcements too.
 const ANNOUNCEMENTS: Capabilities = Capabilities::RENDEZVOUS
     .union(Capabilities::WITHDRAW)
     .union(Capabilities::CREDIT);
 
-/// What this side offers its peer.
+/// The values that this side offers its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExtensionParams {
-    /// What it can do; empty: it speaks the plain protocol only.
+    /// The capabilities of this side; empty: it speaks the plain protocol only.
     pub(crate) capabilities: Capabilities,
-    /// Names the domain's life; not 0.
+    /// Identifies the life of the domain; not 0.
     pub(crate) incarnation: u64,
-    /// Refused operations this side lives with.
+    /// Number of refused operations that this side tolerates; 0: none.
     pub(crate) refusals_max: u32,
     /// Milliseconds of silence after which this side probes; 0: never.
     pub(crate) probes_after_ms: u32,
 }
 
 impl ExtensionParams {
-    /// What is offered by a side that treats long messages in this way.
+    /// Returns the parameters of a side that treats long messages in this way.
     pub(crate) fn for_messages(self, long: LongMessages) -> Self {
         let capabilities = match long {
             LongMessages::Announced { .. } => self.capabilities,
@@ -62,15 +62,15 @@ impl ExtensionParams {
     }
 }
 
-/// How far the extension of one connection has come.
+/// State of a connection's extension.
 #[derive(Debug)]
 pub(super) struct Extension {
     pub(super) params: ExtensionParams,
-    /// What both sides can do; nothing with a plain peer.
+    /// The capabilities that both sides have; none with a plain peer.
     pub(super) agreed: Capabilities,
-    /// The peer's HELLO is awaited; boxed: for a moment in a connection's life.
+    /// Set while the peer's HELLO is awaited; boxed, since that is a moment in a connection's life.
     awaited: Option<Box<AwaitedHello>>,
-    /// What the peer said of itself.
+    /// The peer's HELLO.
     pub(super) peer: Option<Hello>,
     /// The endpoint's key, until the connection is up; boxed, since most have none.
     pub(super) auth: Option<Box<AuthExchange>>,
@@ -94,12 +94,12 @@ impl Extension {
         }
     }
 
-    /// What goes into a connect request.
+    /// Returns the offer for a connect request.
     pub(super) fn offer(&self) -> Option<ExtensionOffer> {
         self.params.offer()
     }
 
-    /// What goes into the response to a request with `asked`; agrees on it.
+    /// Agrees on an answer to a request with the offer `asked`, and returns it for the response.
     pub(super) fn answer(&mut self, asked: Option<ExtensionOffer>) -> Option<ExtensionOffer> {
         let ours = self.params.offer()?;
         let both = asked?.capabilities() & ours.capabilities();
@@ -108,7 +108,7 @@ impl Extension {
         Some(answer)
     }
 
-    /// Takes the response's answer, and gives it back; `None`: the peer is a plain one.
+    /// Takes the response's answer, and returns it; `None`: the peer is a plain one.
     pub(super) fn take_answer(
         &mut self,
         answer: Option<ExtensionOffer>,
@@ -129,24 +129,24 @@ impl Extension {
         }
     }
 
-    /// As at the beginning, for another attempt.
+    /// Resets the state, for another attempt.
     pub(super) fn reset(&mut self) {
         *self = Extension::new(self.params);
     }
 
-    /// The peer has not said its HELLO, or what must come before it.
+    /// True while the peer has not sent its HELLO, or what must come before it.
     pub(super) fn is_opening(&self) -> bool {
         self.awaited.is_some() || self.is_proving()
     }
 }
 
 impl<T> Connection<T> {
-    /// What the peer said of itself; `None` of a plain peer.
+    /// The peer's HELLO; `None` for a plain peer.
     pub(crate) fn peer_hello(&self) -> Option<&Hello> {
         self.extension.peer.as_ref()
     }
 
-    /// What both sides can do beyond the plain protocol.
+    /// The capabilities that both sides have beyond the plain protocol.
     pub(crate) fn agreed(&self) -> Capabilities {
         self.extension.agreed
     }
@@ -168,8 +168,8 @@ impl<T> Connection<T> {
         extension.awaited = Some(Box::new(AwaitedHello { decoder, data }));
     }
 
-    /// The peer is to announce messages that are longer: where a connected endpoint shares its
-    /// receives. The peer of a connectionless one has a limit of its own.
+    /// Returns the length beyond which the peer is to announce messages, where a connected endpoint
+    /// shares its receives. The peer of a connectionless endpoint has a limit of its own.
     fn announce_min(&self) -> Option<u64> {
         let binding = self.binding().filter(|it| it.rdm.is_none())?;
         match binding.params.long_messages {
@@ -178,7 +178,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Takes what belongs to the peer's first words.
+    /// Consumes bytes of the peer's first frames: its proofs, then its HELLO.
     pub(super) fn consume_opening(&mut self, input: &[u8]) -> Result<usize, Error> {
         match self.extension.is_proving() {
             true => self.consume_proof(input),
@@ -216,7 +216,7 @@ impl<T> Connection<T> {
         Ok(consumed)
     }
 
-    /// Refuses frames of the protocol that this connection does not have.
+    /// Refuses frames of the plain protocol that this connection does not take.
     fn check_announced(&self, header: &FrameHeader) -> Result<(), Error> {
         let op = header.op();
         let error = match op {

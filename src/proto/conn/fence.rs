@@ -1,4 +1,5 @@
-//! Operations that wait for the ends of those before them (`FI_FENCE`), and let nothing pass.
+//! Fences (`FI_FENCE`): operations that wait until all before them have ended, and that nothing
+//! overtakes.
 //!
 //! ```text
 //!   numbers    3   4   5 F  6   7   8 F  9
@@ -29,7 +30,7 @@ pub(super) struct Fences {
 }
 
 impl Fences {
-    /// An operation was admitted whose frame has this number, the highest so far.
+    /// Counts an admitted operation, whose frame has this number, the highest so far.
     pub(super) fn began(&mut self, number: u64, is_fence: bool) {
         if is_fence {
             let before = std::mem::take(&mut self.behind);
@@ -38,7 +39,7 @@ impl Fences {
         self.behind += 1;
     }
 
-    /// The operation of this number has ended.
+    /// Notes that the operation of this number has ended.
     pub(super) fn ended(&mut self, number: u64) {
         let at = self.waiting.partition_point(|fence| fence.number <= number);
         let stretch = match self.waiting.get_mut(at) {
@@ -49,7 +50,8 @@ impl Fences {
         *stretch = stretch.saturating_sub(1);
     }
 
-    /// So many of those have ended that went out: they are before the first fence that has not.
+    /// Notes that `count` operations have ended that had gone out: they are before the first fence
+    /// that has not.
     pub(super) fn ended_first(&mut self, count: usize) {
         let stretch = match self.waiting.front_mut() {
             Some(fence) => &mut fence.before,
@@ -71,7 +73,7 @@ impl Fences {
         })
     }
 
-    /// The frame of this number went out, or was withdrawn.
+    /// Notes that the frame of this number went out, or was withdrawn.
     pub(super) fn gone(&mut self, number: u64) {
         if self.waiting.is_empty() {
             return;

@@ -9,7 +9,7 @@ use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, Ex
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
-    /// The application connects: the request goes out first, its response is awaited.
+    /// Begins to connect: the request goes out first, then its response is awaited.
     pub(crate) fn begin_connect(&mut self, data: &[u8]) {
         self.lifecycle.go(Lifecycle::Connecting);
         self.handshake = Some(Box::new(CmDecoder::new()));
@@ -18,7 +18,7 @@ impl<T> Connection<T> {
             .push_raw(control_frame(ControlKind::Request, data, offer));
     }
 
-    /// The application accepts a peer whose request said `order` and offered `asked`.
+    /// Accepts a peer whose request came in this byte order and offered `asked`.
     pub(crate) fn begin_accept(
         &mut self,
         data: &[u8],
@@ -43,7 +43,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The acceptor is connected once its response is out, and the peer's HELLO, if any, is in.
+    /// Connects the acceptor once its response is out, and the peer's HELLO, if any, is in.
     pub(super) fn response_sent_if_all(&mut self) {
         let is_all = self.tx.is_batch_sent() && !self.extension.is_opening();
         // An attempt with a fault is given up, whatever still goes out.
@@ -53,7 +53,7 @@ impl<T> Connection<T> {
         self.connected(Bytes::new());
     }
 
-    /// Both sides may send.
+    /// Marks the connection as up: both sides may send.
     pub(super) fn connected(&mut self, data: Bytes) {
         self.lifecycle.go(Lifecycle::Connected);
         self.open_lanes();

@@ -12,7 +12,8 @@ use super::Connection;
 use super::post::not_of_this_kind;
 
 impl<T> Connection<T> {
-    /// Opens an inbox of `depth` messages of at most `size` bytes, which takes what came before.
+    /// Opens an inbox for `depth` messages of at most `size` bytes, and moves messages that came
+    /// before into it.
     pub(crate) fn open_inbox(
         &mut self,
         size: usize,
@@ -28,8 +29,8 @@ impl<T> Connection<T> {
         Ok(inbox)
     }
 
-    /// Closes an inbox. What is in it, and these, which its reader had taken and has not read, wait
-    /// for the next receive.
+    /// Closes an inbox. The messages in it, and `unread`, which its reader had taken but not read,
+    /// wait for the next receive.
     pub(crate) fn close_inbox(&mut self, inbox: InboxId, unread: VecDeque<InboxMessage>) {
         let Some(own) = self.own_mut() else { return };
         let left = own.inboxes.close(inbox);
@@ -44,8 +45,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Moves what is in an inbox behind what its reader has not read yet. `buffers` gives memory
-    /// back that the reader is done with.
+    /// Moves the messages of an inbox behind those that its reader has not read yet. `buffers`
+    /// gives back the memory that the reader is done with.
     pub(crate) fn take_messages(
         &mut self,
         inbox: InboxId,

@@ -1,14 +1,14 @@
-//! Probes (PING) and their answers (PONG), also unasked ones. When to probe and what silence means
-//! decides the owner, which has a clock; `docs/extension.md`, section 5.
+//! Probes (PING) and their answers (PONG), also unasked ones. The owner, which has a clock, decides
+//! when to probe and what silence means; `docs/extension.md`, section 5.
 
 use crate::wire::{Capabilities, FrameHeader};
 
 use super::receive_state::ReceiveState;
 use super::{Connection, Lifecycle};
 
-/// The probe and the answer that wait to go out. There is room for one of each: of several probes
-/// that wait for their answers the last one's answer is enough, so a peer that probes and does not
-/// read makes nothing grow.
+/// The probe and the answer that wait to go out, one of each at most: if several probes await an
+/// answer, that to the last one is enough. So a peer that probes and does not read makes nothing
+/// grow.
 #[derive(Debug, Default)]
 pub(super) struct ProbeFrames {
     answer: Option<u64>,
@@ -40,8 +40,9 @@ impl<T> Connection<T> {
         self.lifecycle == Lifecycle::Connected && self.agreed().contains(Capabilities::LIVENESS)
     }
 
-    /// True while anything is outstanding that only the peer can bring on: something of ours is to
-    /// be taken or answered, or a frame has begun. A receive that no message has come for is not.
+    /// True while something is outstanding that only the peer can bring on: it has to take or
+    /// answer something of ours, or to finish a frame that has begun. A receive without a message
+    /// does not count.
     pub(crate) fn awaits_peer(&self) -> bool {
         let is_receiving = !self.is_at_boundary() || self.awaits_data();
         // A message that is collected takes its receive when it is whole.
@@ -49,7 +50,7 @@ impl<T> Connection<T> {
         self.is_sending() || is_collecting || self.ops.len() > 0 && is_receiving
     }
 
-    /// True while something that this side transmits has not ended.
+    /// True while an operation that this side transmits has not ended.
     pub(in crate::proto) fn is_sending(&self) -> bool {
         self.tx_context.used > 0 || !self.tx_context.backlog.is_empty()
     }

@@ -8,11 +8,11 @@
 //! persistent, `answer.rs` cuts the answers to reads into frames that can be broken off, and
 //! `atomic.rs` does a peer's atomic operations.
 //!
-//! A connection may share its receives with others (`shared_receive.rs`): that of a connectionless
-//! endpoint (`rdm_binding.rs`) does, that of a connected one if it was opened so. Messages for such
-//! receives may be announced before they are sent: `rendezvous_sender.rs` and
-//! `rendezvous_receiver.rs` are the halves of that. `fence.rs` holds operations back for those
-//! before them. `stats.rs` is what statistics say of it.
+//! A connection may share its receives with others (`shared_receive.rs`): those of a connectionless
+//! endpoint do (`rdm_binding.rs`), and those of a connected one if it was opened so. Messages for
+//! shared receives may be announced before they are sent: `rendezvous_sender.rs` and
+//! `rendezvous_receiver.rs` are the two halves of that. `fence.rs` holds operations back until
+//! those before them have ended. `stats.rs` takes the statistics of a connection.
 //!
 //! Invariants: operations in use ≤ context size (checked by [`Connection::invariants`] after each
 //! step in debug builds); every admitted operation ends exactly once; `awaited_reads` and
@@ -86,7 +86,7 @@ pub(crate) struct Sizes {
     pub(crate) send_order: SendOrder,
 }
 
-/// What RMA does that was posted behind a message which has to wait for credit.
+/// What an RMA operation does that was posted behind a message which waits for credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendOrder {
     /// It goes ahead.
@@ -96,7 +96,7 @@ pub(crate) enum SendOrder {
 }
 
 impl SendOrder {
-    /// What this order of an endpoint asks for.
+    /// Returns what an endpoint's message order asks for.
     pub(crate) fn of(order: MsgOrder) -> Self {
         if order.intersects(MsgOrder::WAS | MsgOrder::RAS) {
             SendOrder::Strict
@@ -106,12 +106,12 @@ impl SendOrder {
     }
 }
 
-/// One of the two contexts an endpoint has: how many operations it holds, and who waits.
+/// One of the two contexts of an endpoint: how many operations it holds, and which ones wait.
 #[derive(Debug)]
 struct ContextQueue {
     size: usize,
     used: usize,
-    /// Of these, places of operations that ended before their answer came.
+    /// Places, among those used, of operations that ended before their answer came.
     leaked: usize,
     backlog: VecDeque<OpKey>,
     /// Room came free since the backlog was looked at.
@@ -135,7 +135,7 @@ impl ContextQueue {
         self.freed && !self.backlog.is_empty()
     }
 
-    /// So many places have come free, which is of use only to who waits already.
+    /// Frees `count` places, which is of use only to operations that wait already.
     #[inline]
     fn free(&mut self, count: usize) {
         self.used -= count;
@@ -146,14 +146,14 @@ impl ContextQueue {
         let Some(at) = self.backlog.iter().position(|waiting| *waiting == key) else {
             return false;
         };
-        // Who waits behind it may ask for less: not every operation needs a completion slot.
+        // Operations behind it may ask for less: not every operation needs a completion slot.
         self.freed = true;
         self.backlog.remove(at);
         true
     }
 }
 
-/// What became of a request to end an operation early.
+/// Outcome of a request to end an operation early.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
     /// It had not started and has ended now.
@@ -169,19 +169,20 @@ pub(crate) enum Withdrawn {
 pub(crate) struct Connection<T> {
     lifecycle: Lifecycle,
     byte_order: ByteOrder,
-    /// Boxed: of use for a moment in a connection's life.
+    /// Boxed, since it is needed for a moment in a connection's life.
     handshake: Option<Box<CmDecoder>>,
     extension: Extension,
     side: ReceiveSide,
     tx: Tx,
     rx: ReceiveState,
-    /// Of use in [`ReceiveState::Header`].
+    /// Used in [`ReceiveState::Header`].
     partial: PartialHeader,
     ops: Slab<OwnedRecord<Operation<T>>>,
     tx_context: ContextQueue,
     receive_credit: ReceiveCredit,
     close: CloseState,
-    /// Bytes that reads of ours have got, and operations that have ended.
+    /// Counts the bytes that our reads have received, the operations that have ended, and the bytes
+    /// read after the peer has sent its last one.
     work: u64,
     /// Operations whose ack is awaited, oldest first.
     awaited_acks: VecDeque<OpKey>,
@@ -191,7 +192,7 @@ pub(crate) struct Connection<T> {
     events: Vec<ConnEvent<T>>,
     /// Why the connection must end; set once, acted on by the owner.
     fault: Option<Error>,
-    /// The peer has sent its last byte; so many of its bytes have not been read yet.
+    /// Number of the peer's bytes that have not been read yet, once it has sent its last one.
     last_bytes: Option<u64>,
 }
 
@@ -207,8 +208,7 @@ impl<T> Connection<T> {
     }
 
     /// A connection of a connected endpoint whose receives are those of
-    /// [`Host::shared`](crate::proto::Host::shared): of the sizes only the transmit context's
-    /// counts.
+    /// [`Host::shared`](crate::proto::Host::shared): `sizes` counts for the transmit context only.
     pub(crate) fn new_shared(sizes: Sizes, params: ExtensionParams, shared: SharedParams) -> Self {
         Connection::with_shared(SharedBinding::new(shared, None), &sizes, params)
     }
@@ -242,7 +242,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The memory of an operation comes back to its record.
+    /// Returns memory to the record of its operation.
     #[inline]
     fn put_back(&mut self, key: OpKey, payload: Payload) {
         if let Some(op) = self.ops.get_mut(key) {
@@ -251,7 +251,7 @@ impl<T> Connection<T> {
     }
 
     /// Completes an operation: its record, which has its memory, gets the result, and goes to the
-    /// owner. By its key it is not found any more.
+    /// owner. Its key is not valid any more.
     #[inline]
     fn complete(&mut self, key: OpKey, result: Result<(), Error>, len: usize) {
         let Some(mut op) = self.ops.remove(key) else {
@@ -298,7 +298,7 @@ impl<T> Connection<T> {
         self.complete(key, received.result(), received.len);
     }
 
-    /// Gives the memory back that queues keep for what may be queued: of use when nothing has moved
+    /// Frees the memory that queues hold in reserve: for a connection on which nothing has moved
     /// for long, and nothing is expected to.
     pub(crate) fn shrink(&mut self) {
         self.tx.shrink();
@@ -351,8 +351,8 @@ impl<T> Connection<T> {
         self.tx.is_idle()
     }
 
-    /// True once everything posted for transmission has been handed to the transport and come back
-    /// sent, what waited for room included.
+    /// True once everything posted for transmission, including what waited for room, has been
+    /// handed to the transport and come back sent.
     pub(crate) fn is_transmit_drained(&self) -> bool {
         self.tx.is_idle() && self.tx_context.backlog.is_empty() && !self.owes_reason()
     }
@@ -367,34 +367,35 @@ impl<T> Connection<T> {
         self.tx.queued_answers()
     }
 
-    /// True if enough is queued that it should go out without waiting for the driver (ruling 5): so
-    /// many frames, or many bytes.
+    /// True if enough is queued that it should go out without waiting for the driver (ruling 5):
+    /// `frames_enough` frames, or many bytes.
     pub(crate) fn is_transmit_gathered(&self, frames_enough: usize) -> bool {
         self.tx.is_gathered(frames_enough)
     }
 
-    /// True if room came free for which operations wait: [`Connection::admit`] is to be called.
+    /// True if operations wait for room that came free: [`Connection::admit_waiting`] is to be
+    /// called.
     pub(crate) fn wants_admission(&self) -> bool {
         let receives = self.own();
         self.tx_context.wants_admission() || receives.is_some_and(|it| it.context.wants_admission())
     }
 
-    /// How far an awaited message has come that was copied; `None` once it has ended.
+    /// Phase of an awaited message that was copied; `None` once it has ended.
     pub(crate) fn injected_phase(&self, number: u64) -> Option<Phase> {
         self.tx.injected.phase(number)
     }
 
-    /// All messages that were copied, of smaller numbers than this, have ended.
+    /// All copied messages with smaller numbers than this have ended.
     pub(crate) fn injected_ended_before(&self) -> u64 {
         self.tx.injected.ended_before()
     }
 
-    /// Of these, those that were awaited and not sent, as far as this was not asked before.
+    /// Takes the awaited messages that were copied and not sent, except those taken before.
     pub(crate) fn take_unsent(&mut self) -> Vec<UnsentMessages> {
         self.tx.injected.take_unsent()
     }
 
-    /// Operations that have not ended.
+    /// Number of operations that have not ended.
     pub(crate) fn outstanding(&self) -> usize {
         self.ops.len()
     }
@@ -412,19 +413,19 @@ impl<T> Connection<T> {
         !self.events.is_empty()
     }
 
-    /// True if injected messages have ended since it was asked how many.
+    /// True if injected messages have ended since they were last counted.
     #[inline]
     pub(crate) fn has_injected_ends(&self) -> bool {
         self.tx.injected.has_ends()
     }
 
-    /// All there is to publish, in order.
+    /// Takes all events to publish, in order.
     #[inline]
     pub(crate) fn take_events(&mut self) -> Vec<ConnEvent<T>> {
         std::mem::take(&mut self.events)
     }
 
-    /// A list that was taken comes back, to be used again; what is in it has been published.
+    /// Takes back a list whose events have been published, to use it again.
     #[inline]
     pub(crate) fn keep_events(&mut self, mut events: Vec<ConnEvent<T>>) {
         events.clear();
@@ -456,7 +457,7 @@ impl<T> Connection<T> {
         debug_assert!(self.awaited_reads.len() <= self.tx_context.used);
     }
 
-    /// All that must hold between two calls, at the price of looking at every operation.
+    /// Checks all that must hold between two calls, at the price of looking at every operation.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         self.invariants();
@@ -522,7 +523,7 @@ impl<T> Connection<T> {
     }
 }
 
-/// What a receive got.
+/// The message that a receive got.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReceivedMessage {
     /// Bytes that fit.
@@ -532,12 +533,12 @@ struct ReceivedMessage {
     /// CQ data.
     data: Option<u64>,
     tag: Option<u64>,
-    /// Its place among the messages of the connection, or of all that share receives.
+    /// Its place among the messages of the connection, or of all connections that share receives.
     order: u64,
 }
 
 impl ReceivedMessage {
-    /// How a receive ends that got this.
+    /// Returns the result of a receive that got this message.
     fn result(&self) -> Result<(), Error> {
         match self.overflow {
             0 => Ok(()),
@@ -545,7 +546,7 @@ impl ReceivedMessage {
         }
     }
 
-    /// The message, as one that waits for a shared receive.
+    /// Converts the message to one that waits for a shared receive.
     fn as_unexpected(&self, ids: ConnIds, payload: Payload) -> UnexpectedMessage {
         let arrival = Arrival {
             source: ids.source,
@@ -564,14 +565,14 @@ impl ReceivedMessage {
     }
 }
 
-/// So many bytes of a message fit, and so many did not.
+/// Error of a receive whose message was too long: `len` bytes fit, `overflow` did not.
 #[cold]
 pub(crate) fn truncated(len: usize, overflow: usize) -> Error {
     let what = format!("{} bytes came, {len} fit", len + overflow);
     Error::new(ErrorKind::Truncated, what)
 }
 
-/// The peer sent what the protocol forbids.
+/// Error of a connection whose peer sent what the protocol forbids.
 fn violation(what: &'static str) -> Error {
     Error::new(ErrorKind::ProtocolViolation, what)
 }

@@ -1,4 +1,4 @@
-//! What applications post, withdraw and leave: the mutators of a connection.
+//! Posts, cancellations and withdrawals of applications: the mutators of a connection.
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
@@ -52,7 +52,7 @@ impl<T> Connection<T> {
         Ok(key)
     }
 
-    /// An operation is not admitted: its record goes back.
+    /// Removes an operation that is not admitted, and returns its record.
     #[cold]
     fn refuse(&mut self, key: OpKey, error: Error) -> Box<RefusedPost<T>> {
         let operation = self.ops.remove(key);
@@ -60,9 +60,9 @@ impl<T> Connection<T> {
     }
 
     /// Admits a message whose bytes are copied, or refuses it with Again if its context is full.
-    /// Its end is only counted ([`Connection::take_injected_ends`]). Not for a
-    /// connectionless endpoint's connection, where a message may have to be announced, or to wait
-    /// for the next one.
+    /// Its end is only counted ([`Connection::take_injected_ends`]). Not for a connectionless
+    /// endpoint's connection, where a message may have to be announced, or to wait for the next
+    /// connection.
     pub(crate) fn inject(&mut self, bytes: &[u8], data: Option<u64>) -> Result<(), Error> {
         self.check_open(false)?;
         if !self.has_transmit_room() {
@@ -72,9 +72,9 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// The same of a message that is awaited: gives the number to look for in
-    /// [`Connection::injected_ended_before`] and [`Connection::take_unsent`]. `None`: there is no
-    /// room for it, and it has to wait as an operation.
+    /// Like [`Connection::inject`], for a message that is awaited: returns the number to look for
+    /// in [`Connection::injected_ended_before`] and [`Connection::take_unsent`]. `None`: there is
+    /// no room for it, and it has to wait as an operation.
     pub(crate) fn inject_awaited(
         &mut self,
         bytes: &[u8],
@@ -98,8 +98,8 @@ impl<T> Connection<T> {
         number
     }
 
-    /// Asks an awaited message to end early, which it does if no byte of it was handed out. Unless
-    /// it is `forgotten`, because its future was dropped, it fails with Canceled then.
+    /// Asks an awaited message to end early, which it does if no byte of it was handed out. Then it
+    /// fails with Canceled, unless it is `forgotten`, because its future was dropped.
     pub(crate) fn cancel_injected(&mut self, number: u64, forgotten: bool) -> Withdrawn {
         if !self.tx.withdraw_injected(number) {
             return match self.injected_phase(number) {
@@ -115,7 +115,7 @@ impl<T> Connection<T> {
         Withdrawn::Ended
     }
 
-    /// Says what a post that may not wait finds full: whose, how many it takes, and what has them.
+    /// Error of a post that may not wait: says what is full, what its size is, and what fills it.
     #[cold]
     fn full(&self, is_receive: bool) -> Error {
         let (name, queue) = match &self.side {
@@ -152,9 +152,9 @@ impl<T> Connection<T> {
         Error::new(ErrorKind::Again, what)
     }
 
-    /// Of what is posted out of time only one thing is admitted: a receive takes a message that
-    /// came in full before the end. So it does while the transport still gives memory back: an
-    /// error then would say that no message is left.
+    /// Handles a post that fails its check. Only one kind is still admitted: a receive takes a
+    /// message that came in full before the end. This holds also while the transport still gives
+    /// memory back: an error then would mean that no message is left.
     #[cold]
     fn post_not_open(
         &mut self,
@@ -180,7 +180,7 @@ impl<T> Connection<T> {
         Ok(key)
     }
 
-    /// A receive is posted, or takes the message that is there.
+    /// Posts a receive, or gives it the message that waits.
     #[inline]
     fn match_receive(&mut self, key: OpKey, host: &mut impl Host<T>) {
         if let Some(own) = self.own_mut()
@@ -222,7 +222,7 @@ impl<T> Connection<T> {
         self.check_open(is_receive)
     }
 
-    /// True of what may be posted in the life of the connection that it has reached.
+    /// Checks that the connection's state allows a post.
     #[inline]
     fn check_open(&self, is_receive: bool) -> Result<(), Error> {
         let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
@@ -308,7 +308,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// An operation that has its place and its report is queued; a receive is matched.
+    /// Queues an operation that has its place in the context and for its report; matches a receive.
     #[inline]
     fn admit(&mut self, key: OpKey, host: &mut impl Host<T>) {
         let may_have_atomics = self.may_have_atomics();
@@ -332,7 +332,7 @@ impl<T> Connection<T> {
             return self.admit_matched(key, kind);
         }
         op.phase = Phase::Queued;
-        // With refusals, every write is answered: so its end is the peer's verdict.
+        // With refusals, every write is answered, so that the peer's answer decides its end.
         if self.extension.agreed.contains(Capabilities::REFUSAL) {
             op.want_answer();
         }
@@ -340,7 +340,7 @@ impl<T> Connection<T> {
         self.tx.push(key, op);
     }
 
-    /// The same of a message that ends only when it is matched.
+    /// Admits a message that ends only when it is matched.
     #[cold]
     fn admit_matched(&mut self, key: OpKey, kind: QueuedKind) {
         if !self.may_match(kind) {
@@ -367,7 +367,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Asks all that is to be transmitted to end early, and says how much of it has by that.
+    /// Asks all operations that transmit to end early; returns how many of them have.
     pub(crate) fn cancel_all(&mut self) -> usize {
         let transmits = |op: &Operation<T>| !op.is_receive();
         let posted = self.ops.iter().filter(|(_, op)| transmits(op));
@@ -383,8 +383,8 @@ impl<T> Connection<T> {
         ended + injected.len()
     }
 
-    /// The owner of the operation went away: withdraws it if it has not started; marks a receive
-    /// that a message is landing in, so that the message survives. The end is still an event.
+    /// Withdraws an operation whose owner went away, if it has not started; marks a receive that a
+    /// message is landing in, so that the message survives. The end is still an event.
     pub(crate) fn withdraw(&mut self, key: OpKey) -> Withdrawn {
         let withdrawn = self.cancel(key);
         if withdrawn == Withdrawn::Running
@@ -395,22 +395,22 @@ impl<T> Connection<T> {
         withdrawn
     }
 
-    /// The owner of a shared receive went away while a message was being received into it, or is
-    /// asked for: marks it, so that the message survives. `None`: the connection does not have the
-    /// receive of this key.
+    /// Marks a shared receive whose owner went away while a message was being received into it, or
+    /// is asked for, so that the message survives. Returns the key of its operation; `None`: the
+    /// connection does not have the receive of this key.
     pub(crate) fn detach_matched(&mut self, receive: OpKey) -> Option<OpKey> {
         let matched = self.matched_receives().find(|it| it.key == receive)?;
         self.ops.get_mut(matched.op)?.detached = true;
         Some(matched.op)
     }
 
-    /// A completed receive whose owner never looked: its message goes back to the head, in its
-    /// order.
+    /// Requeues the message of a completed receive whose owner never looked: it goes back to the
+    /// head, in its order.
     pub(crate) fn requeue_message(&mut self, receive: &Operation<T>) {
         let end = &receive.end;
-        // A message waits in memory of our own: a region's owner writes there, and may take it
-        // away, and the user's memory is never dropped under a lock. A region that is taken away
-        // already took the message along.
+        // A message waits in memory of our own: the owner of a region may write to it, or take it
+        // away, and the user's memory is never dropped under a lock. If the region was taken away
+        // already, the message is lost with it.
         let copied = receive.payload.as_ref().map(|it| it.copy_front(end.len));
         let Some(Ok(payload)) = copied else {
             return;
@@ -436,7 +436,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The memory of an operation of which nothing has happened yet, and never will.
+    /// Takes back the memory of an operation that has not started, and withdraws the operation;
+    /// `None`: it has started.
     pub(super) fn take_unstarted(&mut self, key: OpKey) -> Option<Payload> {
         let op = self.ops.get(key)?;
         let is_receive = op.is_receive();
@@ -454,7 +455,8 @@ impl<T> Connection<T> {
             .flatten()
     }
 
-    /// What there is to say of an operation that was [taken back](Self::take_unstarted).
+    /// Returns why an operation was [not started](Self::take_unstarted), if there is something to
+    /// say.
     pub(super) fn why_unstarted(&self, key: OpKey) -> &'static str {
         match self.phase(key) {
             Some(Phase::Moving) => {
@@ -465,7 +467,7 @@ impl<T> Connection<T> {
     }
 }
 
-/// Refuses what only endpoints of the other kind have.
+/// Error of an operation that only endpoints of the other kind have.
 #[cold]
 pub(super) fn not_of_this_kind() -> Error {
     let what =

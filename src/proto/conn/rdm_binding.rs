@@ -31,13 +31,13 @@ pub(crate) struct RdmParams {
     pub(crate) listening_port: u16,
     /// A random number that changes when the endpoint is opened anew.
     pub(crate) incarnation: NonZeroU32,
-    /// Which of the endpoint's contexts this is, and which one of the peer's. Of any but the first
-    /// ones [`Capabilities::CONTEXTS`] is offered.
+    /// The contexts of the endpoint and of the peer that the connection is between. For any but the
+    /// first ones [`Capabilities::CONTEXTS`] is offered.
     pub(crate) contexts: NamedContexts,
 }
 
-/// The error of an attempt between contexts at a peer that has accepted or rejected it for its
-/// endpoint as a whole.
+/// Error of an attempt between contexts which the peer has accepted or rejected for its endpoint as
+/// a whole.
 pub(crate) fn no_contexts() -> Error {
     let what = "the peer knows no contexts: its endpoint is reached from context 0 to context 0";
     Error::new(ErrorKind::Incompatible, what)
@@ -53,8 +53,8 @@ pub(super) struct RdmBinding {
 }
 
 impl RdmBinding {
-    /// What is said to the peer of announcements, which it may make only of what it asks or agrees
-    /// to.
+    /// Returns the private data to send to the peer: it asks for announcements, or agrees to them,
+    /// only if this side takes them. The peer may make no others.
     fn announcing(&self, said: PeerData) -> PeerData {
         match self.takes_announcements() {
             true => said,
@@ -62,7 +62,8 @@ impl RdmBinding {
         }
     }
 
-    /// Whatever the peer responds to a request that asked for none.
+    /// True if announcements are agreed on: never if our request asked for none, whatever the peer
+    /// responds.
     fn agrees_to_announcements(&self, response: &PeerData) -> bool {
         self.takes_announcements() && response.agrees_to_announcements()
     }
@@ -77,8 +78,8 @@ impl RdmBinding {
 
 impl<T> Connection<T> {
     /// A connection of a connectionless endpoint: its receives are those of
-    /// [`Host::shared`](crate::proto::Host::shared), so of the sizes only the transmit context's
-    /// counts, and it takes posts before it is up.
+    /// [`Host::shared`](crate::proto::Host::shared), so that `sizes` counts for the transmit
+    /// context only, and it takes posts before it is up.
     pub(crate) fn new_rdm(sizes: Sizes, extension: ExtensionParams, params: RdmParams) -> Self {
         let rdm = Box::new(RdmBinding {
             own: params,
@@ -161,7 +162,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The peer has accepted: returns what it agrees to; `None`: it has no extension.
+    /// Takes the peer's acceptance, and returns what the peer agrees to; `None`: it has no
+    /// extension.
     pub(super) fn peer_accepted(
         &mut self,
         frame: &ControlFrame,
@@ -177,8 +179,8 @@ impl<T> Connection<T> {
         Ok(agreed)
     }
 
-    /// A peer that knows no contexts has accepted for its endpoint as a whole, which is for the
-    /// first ones.
+    /// Checks that the peer has accepted for the contexts of this connection. A peer that knows no
+    /// contexts accepts for its endpoint as a whole, which means the first ones.
     fn check_contexts_agreed(&self, theirs: &PeerData) -> Result<(), Error> {
         if !self.names_contexts() {
             return Ok(());
@@ -197,12 +199,12 @@ impl<T> Connection<T> {
             .map_or(NamedContexts::FIRST, |it| it.own.contexts)
     }
 
-    /// True if it is between other contexts than the first ones.
+    /// True if the connection is between other contexts than the first ones.
     pub(crate) fn names_contexts(&self) -> bool {
         self.contexts() != NamedContexts::FIRST
     }
 
-    /// The connection is up: opens the transmit lanes for what was posted before, by the
+    /// Opens the transmit lanes, since the connection is up, for what was posted before, by the
     /// capabilities agreed on.
     pub(super) fn open_lanes(&mut self) {
         let policy = self.rendezvous_policy();
@@ -307,7 +309,7 @@ impl<T> Connection<T> {
     }
 }
 
-/// Why a message cannot end when it is matched.
+/// Error of a message that cannot end when it is matched.
 #[cold]
 pub(super) fn not_matched() -> Error {
     Error::new(

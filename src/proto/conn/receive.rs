@@ -11,10 +11,10 @@
 //! stops). A header is checked in full by `wire` before a field of it is used.
 //!
 //! A message lands in the oldest posted receive, or in the bounded store of unexpected messages. A
-//! peer of this library sends no more than that takes (`credit.rs`), and its RMA passes what it
-//! holds back. A write or read names a key: `mr/table.rs` finds the region or refuses. The region's
-//! gate (`sync/gate.rs`) is entered for each system call or copy, not for the whole transfer, so
-//! revoking a region does not depend on the peer.
+//! peer of this library sends no more than that takes (`credit.rs`), and its RMA overtakes the
+//! messages that it holds back. A write or read names a key: `mr/table.rs` finds the region or
+//! refuses. The region's gate (`sync/gate.rs`) is entered for each system call or copy, not for the
+//! whole transfer, so revoking a region does not depend on the peer.
 //!
 //! Between two endpoints of this library every write is answered, by an ack or by its refusal; the
 //! acks of a turn are one frame. A read's answer goes out in parts (`answer.rs`). A part whose
@@ -55,14 +55,14 @@ pub(crate) enum ReceivePlan {
         leases: Leases,
         /// Bytes of the frame's payload.
         frame_len: u64,
-        /// Those that have not been received.
+        /// Bytes of the frame's payload that have not been received.
         frame_left: u64,
     },
 }
 
 impl<T> Connection<T> {
-    /// Where the next bytes are to be placed. Called only when no receive is armed and no staged
-    /// bytes are left.
+    /// Returns where the next bytes are to be placed. Called only when no receive is armed and no
+    /// staged bytes are left.
     pub(crate) fn poll_receive(&mut self) -> ReceivePlan {
         if !self.is_reading() || self.fault.is_some() || self.rx.is_paused() {
             return ReceivePlan::Paused;
@@ -75,7 +75,7 @@ impl<T> Connection<T> {
         if wanted < DIRECT_RECEIVE_MIN {
             return ReceivePlan::Stage;
         }
-        // Only its owner copies to a device.
+        // Bytes for a device are staged: only its owner copies to it.
         if transfer.payload.as_ref().is_some_and(Payload::is_of_device) {
             return ReceivePlan::Stage;
         }
@@ -122,7 +122,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The transport returns the buffer of a direct receive with `len` more bytes (0: canceled).
+    /// Takes back the buffer of a direct receive, with `len` more bytes (0: canceled).
     pub(crate) fn handle_direct(&mut self, payload: Payload, len: usize, host: &mut impl Host<T>) {
         if let ReceiveState::Payload(transfer) = &mut self.rx {
             debug_assert!(len as u64 <= transfer.wanted());
@@ -252,7 +252,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Begins a frame, if the peer may send it now. So many bytes behind its header are here.
+    /// Begins a frame, if the peer may send it now. `here` bytes behind its header have come.
     fn dispatch(
         &mut self,
         header: FrameHeader,
@@ -298,7 +298,7 @@ impl<T> Connection<T> {
                     transfer.refuse(closed.into())
                 }
                 Err(failed) => match transfer.initiator() {
-                    // Of our own operation, which alone ends by that.
+                    // The buffer belongs to our own operation: only this operation ends.
                     Some(op) => {
                         transfer.drop_rest();
                         if let Some(op) = self.ops.get_mut(op) {
@@ -361,8 +361,9 @@ impl<T> Connection<T> {
         self.judge_stalled();
     }
 
-    /// Whenever a message may have stalled behind which the peer's stream has ended: nothing else
-    /// will report that end while reading is paused.
+    /// Ends the connection if its message has stalled and cannot become whole, because the peer's
+    /// stream has ended: nothing else reports that end while reading is paused. Called whenever a
+    /// message may have stalled.
     fn judge_stalled(&mut self) {
         let (Some(unread), ReceiveState::AwaitReceive { header }) = (self.last_bytes, &self.rx)
         else {

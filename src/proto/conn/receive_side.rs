@@ -15,9 +15,9 @@ use super::{Connection, ContextQueue};
 
 #[derive(Debug)]
 pub(super) enum ReceiveSide {
-    /// Of a connected endpoint (`FI_EP_MSG`): its own, matched in FIFO order.
+    /// A connected endpoint's own receives (`FI_EP_MSG`), matched in FIFO order.
     Own(Box<OwnReceives>),
-    /// Those that several connections share ([`Receives`](crate::proto::Receives)): of a
+    /// Receives that several connections share ([`Receives`](crate::proto::Receives)): those of a
     /// connectionless endpoint (`FI_EP_RDM`), or of connected ones with a shared receive context.
     Shared(Box<SharedBinding>),
 }
@@ -27,7 +27,7 @@ pub(super) enum ReceiveSide {
 pub(super) struct OwnReceives {
     pub(super) context: ContextQueue,
     pub(super) matcher: FifoMatcher,
-    /// What takes messages that no receive is posted for.
+    /// Inboxes, which take messages that no receive is posted for.
     pub(super) inboxes: Inboxes,
 }
 
@@ -62,7 +62,8 @@ pub(crate) enum LongMessages {
 }
 
 impl LongMessages {
-    /// With the limit that was set, if one was.
+    /// Refuses messages longer than `max`, if it is set; else those longer than `announced_min` are
+    /// announced.
     pub(crate) fn new(max: Option<usize>, announced_min: usize) -> Self {
         match max {
             Some(max) => LongMessages::Refused { max: max as u64 },
@@ -73,17 +74,17 @@ impl LongMessages {
     }
 }
 
-/// What binds a connection to the receives that it shares.
+/// The binding of a connection to the receives that it shares.
 #[derive(Debug)]
 pub(super) struct SharedBinding {
     pub(super) params: SharedParams,
     /// The receive that a message is being received into.
     pub(super) receiving: Option<MatchedReceive>,
-    /// What has come of a message that is collected, or waits for a receive as a whole.
+    /// Bytes of a message that is being collected, or that waits for a receive as a whole.
     pub(super) collected: Vec<u8>,
     /// The announced messages of the peer.
     pub(super) incoming: IncomingAnnouncements,
-    /// Of a connectionless endpoint's connection.
+    /// Set for a connectionless endpoint's connection.
     pub(super) rdm: Option<Box<RdmBinding>>,
 }
 
@@ -117,7 +118,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// What binds the connection to shared receives; `None` if it has its own.
+    /// The binding to shared receives; `None` if the connection has its own.
     #[inline]
     pub(super) fn binding(&self) -> Option<&SharedBinding> {
         match &self.side {
@@ -140,7 +141,7 @@ impl<T> Connection<T> {
         matches!(self.side, ReceiveSide::Shared(_))
     }
 
-    /// What binds the connection to its connectionless endpoint; `None` of a connected one's.
+    /// The binding to the connectionless endpoint; `None` for a connected endpoint's connection.
     #[inline]
     pub(super) fn rdm(&self) -> Option<&RdmBinding> {
         self.binding()?.rdm.as_deref()
@@ -163,7 +164,7 @@ impl<T> Connection<T> {
         self.binding().map(|binding| binding.params.ids)
     }
 
-    /// A message is being received into this receive.
+    /// Sets the receive that a message is being received into.
     pub(super) fn set_matched_receive(&mut self, receive: Option<MatchedReceive>) {
         if let Some(binding) = self.binding_mut() {
             binding.receiving = receive;
@@ -176,7 +177,8 @@ impl<T> Connection<T> {
             .and_then(|binding| binding.receiving.take())
     }
 
-    /// The context whose size bounds these operations. Shared receives are not counted here.
+    /// Returns the context that bounds these operations; `None` for shared receives, which are not
+    /// counted here.
     #[inline]
     pub(super) fn context(&mut self, receive: bool) -> Option<&mut ContextQueue> {
         match (receive, &mut self.side) {

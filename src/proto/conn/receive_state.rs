@@ -59,7 +59,8 @@ pub(super) enum PayloadTarget {
     ReadData { op: OpKey },
     /// The operands of the peer's atomic operation. Boxed, since it is larger than all others.
     Atomic(Box<AskedAtomic>),
-    /// None: the peer's write is refused, from its beginning or midway, and its bytes are dropped.
+    /// No memory: the peer's write is refused, from its beginning or midway, and its bytes are
+    /// dropped.
     Refused { reason: Refusal },
 }
 
@@ -88,12 +89,12 @@ impl PayloadInProgress {
         self.done == self.len
     }
 
-    /// Nothing more of it is placed.
+    /// Drops the rest of the payload.
     pub(super) fn drop_rest(&mut self) {
         self.capacity = self.done;
     }
 
-    /// Our own operation that it is the result of.
+    /// Returns our own operation that the payload belongs to.
     pub(super) fn initiator(&self) -> Option<OpKey> {
         match self.target {
             PayloadTarget::Receive { op, .. }
@@ -121,8 +122,8 @@ pub(super) enum ReceiveState {
     Header,
     /// Receiving a payload.
     Payload(PayloadInProgress),
-    /// Receiving a message in memory of the connection's own ([`collected`]): only as a whole it
-    /// takes a receive that others share, and is processed from its header on.
+    /// Receiving a message into the connection's own memory ([`collected`]). It takes a shared
+    /// receive only when it is whole, and is then processed from its header on.
     ///
     /// [`collected`]: super::receive_side::SharedBinding::collected
     Collecting { header: FrameHeader },

@@ -1,6 +1,6 @@
-//! Operations that one side refuses and the connection survives, if both sides agreed on it
-//! (`docs/extension.md`, section 4; ruling 15): the initiator's part, and how often a target lets a
-//! peer guess.
+//! Refused operations, which the connection survives if both sides have agreed on that
+//! (`docs/extension.md`, section 4; ruling 15): the initiator's part, and the number of guesses
+//! that a target allows its peer.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -15,31 +15,34 @@ use crate::wire::{Capabilities, CloseReason, FrameHeader};
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use super::{Connection, Lifecycle};
 
-/// What both sides have refused.
+/// The operations that both sides have refused.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// What the owner's clock says.
+    /// The time by the owner's clock.
     now: Option<Instant>,
     /// Boxed: most connections have none.
     past: Option<Box<PastRefusals>>,
-    /// Why nothing of the peer is looked at any more, if this side ends the connection by that.
+    /// What the peer has done, if this side ends the connection for it: nothing more of the peer is
+    /// processed then.
     cause: Option<EndCause>,
-    /// The CLOSE that says why this side ends the connection has gone.
+    /// The CLOSE that gives this reason has been queued.
     pub(super) is_reason_sent: bool,
 }
 
-/// The refused operations of both sides, guesses apart: those that only a peer in error asks for.
+/// The refused operations of both sides. Guesses, which only a peer in error makes, are counted
+/// apart.
 #[derive(Clone, Copy, Debug, Default)]
 struct PastRefusals {
-    /// Operations of the peer's.
+    /// The peer's guesses.
     theirs: GuessCount,
-    /// The same, and those for which a peer is not at fault.
+    /// All operations of the peer that this side refused, including those for which the peer is
+    /// not at fault.
     stats: RefusalStats,
-    /// Operations of ours that the peer refused.
+    /// This side's guesses, which the peer refused.
     ours: GuessCount,
 }
 
-/// What a peer has done that this side ends the connection for, in order, and saying why.
+/// What a peer has done for which this side ends the connection, in order and with a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndCause {
     /// It guessed too often.
@@ -72,7 +75,7 @@ impl GuessCount {
         self.count = self.count.saturating_add(1);
     }
 
-    /// From the first to the last of them.
+    /// Returns the time from the first to the last of them.
     fn duration(&self) -> Duration {
         let elapsed = |(since, last): (Instant, Instant)| last - since;
         self.since.zip(self.last).map_or(Duration::ZERO, elapsed)
@@ -80,7 +83,7 @@ impl GuessCount {
 }
 
 impl fmt::Display for GuessCount {
-    /// In full, in units of a person.
+    /// Writes the number and the time, in units that people read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} within {:.1?}", self.count, self.duration())
     }
@@ -91,7 +94,7 @@ impl Refusals {
         self.past.as_deref().copied().unwrap_or_default()
     }
 
-    /// Operations of the peer's that this side refused.
+    /// Returns the peer's operations that this side refused.
     pub(super) fn stats(&self) -> RefusalStats {
         self.past().stats
     }
@@ -103,7 +106,7 @@ impl<T> Connection<T> {
         self.agreed().contains(Capabilities::REFUSAL)
     }
 
-    /// So many refused operations both sides live with; 0: the first one ends the connection.
+    /// Number of refused operations that both sides tolerate; 0: the first one ends the connection.
     fn refusals_agreed(&self) -> u32 {
         let ours = self.extension.params.refusals_max;
         self.extension
@@ -111,14 +114,15 @@ impl<T> Connection<T> {
             .map_or(0, |peer| peer.refusals_max.min(ours))
     }
 
-    /// What the owner's clock says: by it refused operations are counted together.
+    /// Sets the time by the owner's clock: refused operations are counted together by it.
     pub(crate) fn handle_time(&mut self, now: Instant) {
         self.refusals.now = Some(now);
     }
 
     // The initiator.
 
-    /// fi_domain(3): "the connection is torn down", unless both sides live with refusals.
+    /// Handles a refusal by the peer. fi_domain(3): "the connection is torn down", unless both
+    /// sides tolerate refusals.
     #[inline]
     pub(super) fn handle_refused(&mut self, answer: Result<(), Refusal>) {
         if let Err(reason) = answer {
@@ -141,7 +145,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The peer has refused too many operations of this side, and says so with its last frame.
+    /// Handles the peer's last frame: it has refused too many operations of this side.
     pub(super) fn handle_guess_limit(&mut self) {
         let what = format!(
             "it ended the connection since it had to refuse too many operations of this side, \
@@ -153,13 +157,13 @@ impl<T> Connection<T> {
         self.fail(Error::new(ErrorKind::PeerClosed, what));
     }
 
-    /// The peer's endpoint receives no messages, and it says so with its last frame.
+    /// Handles the peer's last frame: its endpoint receives no such messages.
     pub(super) fn handle_no_receive(&mut self) {
         let what = "the peer's endpoint was opened to receive no such messages";
         self.fail(Error::new(ErrorKind::NoReceive, what));
     }
 
-    /// A message was longer than the peer's receives take, and it says so with its last frame.
+    /// Handles the peer's last frame: a message was longer than its receives take.
     pub(super) fn handle_too_long(&mut self) {
         let what = "the peer takes no message that is as long as one of those that were sent; the \
                     max_message_size of its receives says what it takes";
@@ -180,9 +184,8 @@ impl<T> Connection<T> {
         }));
     }
 
-    /// The transport gives a direct receive back since its memory is not there; nothing was taken
-    /// from the stream for it. False: this takes the end of the connection, of which a
-    /// plain peer gets no other word.
+    /// Takes back a direct receive whose memory is not there; nothing was taken from the stream for
+    /// it. False: the connection has to end, which is all that a plain peer can notice.
     pub(crate) fn handle_fault(&mut self, payload: Payload, host: &mut impl Host<T>) -> bool {
         let refusals = self.has_refusals();
         let ReceiveState::Payload(transfer) = &mut self.rx else {
@@ -211,14 +214,14 @@ impl<T> Connection<T> {
         goes_on
     }
 
-    /// Answers a write that was refused, now that its last byte is gone.
+    /// Answers a refused write whose last byte has been dropped.
     pub(super) fn answer_refused(&mut self, reason: Refusal) {
         self.tx
             .push_control(FrameHeader::Refused { reason }, Payload::empty());
         self.count_refusal(reason);
     }
 
-    /// Counts an operation that was refused and answered so.
+    /// Counts an operation whose refusal was its answer.
     #[cold]
     pub(super) fn count_refusal(&mut self, reason: Refusal) {
         let past = self.refusals.past.get_or_insert_default();
@@ -232,7 +235,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// So many guesses end the connection.
+    /// Returns the number of guesses that ends the connection.
     fn guess_limit(&self) -> GuessLimit {
         GuessLimit(match self.refusals_agreed() {
             // The peer is to end the connection, and gets no more than others if it does not.
@@ -241,7 +244,8 @@ impl<T> Connection<T> {
         })
     }
 
-    /// The CLOSE that says why is still to be sent to a peer that this side reads no more.
+    /// True if this side still has to send the CLOSE that gives its reason, to a peer of which it
+    /// reads nothing more.
     pub(super) fn owes_reason(&self) -> bool {
         self.refusals.cause.is_some()
             && !self.refusals.is_reason_sent
@@ -250,21 +254,21 @@ impl<T> Connection<T> {
             && self.agreed().contains(Capabilities::CLOSE)
     }
 
-    /// Nothing of the peer is looked at any more.
+    /// Notes why the connection ends: nothing more of the peer is processed.
     fn end_for(&mut self, cause: EndCause) {
         self.refusals.cause = Some(cause);
         self.rx.close();
     }
 
-    /// A message came that the endpoint can never receive, which else would wait for a receive and
-    /// hold up what comes behind it. A peer without the extension gets no word of it but the end of
-    /// the connection, which is the error.
+    /// Ends the connection for a message that the endpoint can never receive: it would wait for a
+    /// receive, and hold up what comes behind it. A peer without the extension notices only the end
+    /// of the connection, for which the error is returned.
     #[cold]
     pub(super) fn refuse_message(&mut self, tagged: bool) -> Result<(), Error> {
         self.refuse_for(EndCause::Unreceivable { tagged }, unreceivable(tagged))
     }
 
-    /// The same of a message that is longer than the shared receives take.
+    /// Ends the connection likewise for a message that is longer than the shared receives take.
     #[cold]
     pub(super) fn refuse_long_message(&mut self, len: u64, max: u64) -> Result<(), Error> {
         self.refuse_for(EndCause::TooLong { len, max }, too_long(len, max))
@@ -284,7 +288,7 @@ impl<T> Connection<T> {
         self.refusals.cause.is_some()
     }
 
-    /// The reason that its last frame gives.
+    /// Returns the reason that this side's last frame gives.
     pub(super) fn close_reason(&self) -> CloseReason {
         match self.refusals.cause {
             None => CloseReason::Done,
@@ -294,7 +298,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Why this side ended the connection, if that is why.
+    /// Returns the error with which this side ended the connection for what the peer has done, if
+    /// it did.
     pub(super) fn cause_error(&self) -> Option<Error> {
         self.refusals.cause.map(|cause| {
             let error = match cause {
@@ -358,8 +363,8 @@ impl PayloadInProgress {
         matches!(self.target, PayloadTarget::Region { .. })
     }
 
-    /// The region in which a peer's write was landing refuses now: the rest is dropped. Gives the
-    /// memory, which is not to be touched any more.
+    /// Drops the rest of a peer's write whose region refuses now, and the region's memory, which is
+    /// not to be touched any more.
     pub(super) fn refuse(&mut self, reason: Refusal) {
         self.target = PayloadTarget::Refused { reason };
         self.payload = Some(Payload::empty());

@@ -69,12 +69,12 @@ pub(super) struct IncomingAnnouncements {
 }
 
 impl IncomingAnnouncements {
-    /// True if a receive awaits its payload.
+    /// True if a receive awaits the payload of one of the messages.
     pub(super) fn awaits_data(&self) -> bool {
         self.messages.values().any(|it| it.receive.is_some())
     }
 
-    /// The receives that await their payload.
+    /// Returns the receives that await the payload of their message.
     pub(super) fn awaiting(&self) -> impl Iterator<Item = MatchedReceive> + '_ {
         self.messages.values().filter_map(|it| it.receive)
     }
@@ -114,7 +114,7 @@ impl<T> Connection<T> {
         self.binding().is_some_and(|it| it.incoming.awaits_data())
     }
 
-    /// The announced message of this index.
+    /// Returns the announced message of this index.
     fn incoming(&self, index: u8) -> Option<IncomingMessage> {
         self.binding()?.incoming.messages.get(&index).copied()
     }
@@ -125,7 +125,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The peer announces a message.
+    /// Handles the peer's announcement of a message.
     pub(super) fn handle_rts(
         &mut self,
         header: FrameHeader,
@@ -172,8 +172,8 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Asks the peer for each stored announcement that a receive was matched with since. A receive
-    /// whose announcement is void is requeued.
+    /// Asks the peer for each stored announcement that has been matched with a receive since. A
+    /// receive whose announcement is void is requeued.
     pub(super) fn answer_announcements(&mut self, host: &mut impl Host<T>) {
         while let Some(shared) = host.shared()
             && let Some(ClearToSend {
@@ -212,7 +212,8 @@ impl<T> Connection<T> {
             .push_control(FrameHeader::Cts { index }, Payload::empty());
     }
 
-    /// The peer withdraws an announcement. A receive that was matched with it is requeued.
+    /// Handles the peer's withdrawal of an announcement. A receive that was matched with it is
+    /// requeued.
     pub(super) fn handle_withdraw(
         &mut self,
         index: u8,
@@ -249,7 +250,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// The payload of an announced message begins.
+    /// Begins to receive the payload of an announced message.
     pub(super) fn begin_data(&mut self, index: u8, len: u64) -> Result<(), Error> {
         let announced = self.incoming(index);
         let Some(IncomingMessage {

@@ -84,7 +84,7 @@ impl OutgoingMessage {
 #[derive(Debug)]
 pub(super) struct OutgoingAnnouncements {
     policy: RendezvousPolicy,
-    /// The first is of [`INDEX_MIN`].
+    /// The messages by index, from [`INDEX_MIN`] on.
     messages: Vec<OutgoingMessage>,
 }
 
@@ -167,8 +167,8 @@ impl OutgoingAnnouncements {
         self.messages.get_mut(at)
     }
 
-    /// The peer asks for this message; `None`: it is withdrawn. `Err`: the index names no message
-    /// that can be asked for.
+    /// Handles the peer's request for this message, and returns its operation; `None`: the message
+    /// is withdrawn. `Err`: the index names no message that can be asked for.
     fn request(&mut self, index: u8) -> Result<Option<OpKey>, Error> {
         let stray = || violation("a clear-to-send that nothing awaits");
         let slot = self.slot(index).ok_or_else(stray)?;
@@ -187,7 +187,7 @@ impl OutgoingAnnouncements {
         }
     }
 
-    /// The DATA of this message is handed out: its index is free.
+    /// Frees the index of a message whose DATA is handed out.
     pub(super) fn data_handed_out(&mut self, index: u8) {
         if let Some(slot) = self.slot(index) {
             slot.go(OutgoingMessage::Free);
@@ -195,7 +195,7 @@ impl OutgoingAnnouncements {
     }
 
     /// Withdraws a message that the peer has asked for, and whose DATA is not handed out. To the
-    /// peer it is a withdrawal that has crossed its CTS. False: the peer takes none.
+    /// peer it is a withdrawal that has crossed its CTS. False: the peer takes no withdrawals.
     pub(super) fn withdraw_requested(&mut self, index: u8) -> bool {
         let withdraws = self.policy.withdraws;
         match self.slot(index).filter(|_| withdraws) {
@@ -210,7 +210,7 @@ impl OutgoingAnnouncements {
         self.drain_before(u64::MAX)
     }
 
-    /// The same, of the messages that were posted before this one.
+    /// Takes back the messages that the peer has not asked for and that were posted before `end`.
     pub(super) fn drain_before(&mut self, end: u64) -> Vec<Queued> {
         let mut drained = Vec::new();
         for slot in &mut self.messages {
@@ -226,7 +226,7 @@ impl OutgoingAnnouncements {
 }
 
 impl<T> Connection<T> {
-    /// The peer asks for an announced message: its DATA is queued.
+    /// Handles the peer's request for an announced message: queues its DATA.
     pub(super) fn handle_cts(&mut self, index: u8) -> Result<(), Error> {
         let Some(announcements) = &mut self.tx.announcements else {
             return Err(violation("a clear-to-send that nothing awaits"));
@@ -237,7 +237,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// The peer confirms a withdrawal: the index is free.
+    /// Handles the peer's confirmation of a withdrawal: frees the index.
     pub(super) fn handle_withdrawn(&mut self, index: u8) -> Result<(), Error> {
         let announcements = self.tx.announcements.as_mut();
         match announcements.and_then(|it| it.slot(index)) {
@@ -267,7 +267,7 @@ impl<T> Connection<T> {
         announcements.is_some_and(|it| it.find(key).is_some())
     }
 
-    /// The peer will ask for nothing more: ends the announced messages, which found no receive.
+    /// Ends the announced messages, which found no receive: the peer will ask for nothing more.
     pub(super) fn end_announced(&mut self) {
         let announcements = self.tx.announcements.as_mut();
         let untaken = announcements.map(|it| it.drain());

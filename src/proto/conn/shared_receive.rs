@@ -14,8 +14,8 @@ use super::receive::is_received;
 use super::receive_side::LongMessages;
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 
-/// A shared receive that is an operation of the connection until its message is placed, with all
-/// that it takes to requeue it.
+/// A shared receive that is an operation of the connection until its message is placed, with what
+/// is needed to requeue it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatchedReceive {
     pub(super) op: OpKey,
@@ -28,14 +28,14 @@ pub(super) struct MatchedReceive {
 }
 
 impl MatchedReceive {
-    /// It takes messages of this connection's peer only.
+    /// True if it takes messages of this connection's peer only.
     pub(super) fn is_for_one_peer(&self) -> bool {
         self.source.is_some_and(|source| !source.is_all())
     }
 }
 
 impl<T> Connection<T> {
-    /// The envelope of a message; `None` if the connection does not share its receives.
+    /// Returns the envelope of a message; `None` if the connection does not share its receives.
     pub(super) fn arrival(&self, tag: Option<u64>, len: u64, data: Option<u64>) -> Option<Arrival> {
         self.ids().map(|ids| Arrival {
             source: ids.source,
@@ -47,8 +47,8 @@ impl<T> Connection<T> {
         })
     }
 
-    /// Begins a message: asks the shared receives, and receives its payload into the matched
-    /// buffer, into new memory for the store, or, stalled, not yet.
+    /// Begins a message: its payload is received into the buffer of a matched receive, or into new
+    /// memory for the store; or it is stalled.
     pub(super) fn begin_shared_message(
         &mut self,
         header: FrameHeader,
@@ -112,8 +112,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// True of a message that is not here as a whole, and must be before it takes a receive. So
-    /// many bytes behind its header are here.
+    /// True if a message is not here as a whole, but must be before it takes a receive. `here`
+    /// bytes behind its header have come.
     #[inline]
     pub(super) fn is_collected(
         &self,
@@ -131,7 +131,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// True if the bytes of a message are here that waits for a receive.
+    /// True if there are bytes of a collected message, which waits for a receive.
     pub(super) fn has_collected(&self) -> bool {
         self.binding().is_some_and(|it| !it.collected.is_empty())
     }
@@ -148,7 +148,8 @@ impl<T> Connection<T> {
         };
         let left = len - binding.collected.len() as u64;
         let take = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-        // Grows with what has come, not by the length that the peer says, and never beyond it.
+        // Grows with the bytes that have come, not to the length that the peer states, and never
+        // beyond it.
         let collected = &mut binding.collected;
         if collected.capacity() - collected.len() < take {
             let more = collected.len().min(left as usize).max(take); // at most `left`

@@ -7,8 +7,8 @@
 //!    └──────────────▶ Accepting ───────────────┘            │
 //!    └───────────────────────┴──────────────────────────────┘
 //! ```
-//! An attempt that comes to nothing leads back to Idle; so does a connection of a connectionless
-//! endpoint that has ended in order while something is left to be sent, which goes over the next.
+//! An attempt that fails leads back to Idle. So does a connection of a connectionless endpoint that
+//! has ended in order while something is left to be sent: that goes over the next connection.
 
 use crate::edges::{check_edge, state_machine};
 

@@ -1,4 +1,4 @@
-//! What a connection's machine knows of itself for its owner's statistics.
+//! The part of an endpoint's statistics that its connection's machine knows.
 
 use crate::stats::{EndpointStats, ReceiveStats};
 
@@ -6,8 +6,8 @@ use super::credit::SendCredit;
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
-    /// The operations that have not ended, the messages that wait, and what was refused; the rest
-    /// is its owner's.
+    /// Returns the operations that have not ended, the messages that wait, and the refusals; the
+    /// owner adds the rest.
     pub(crate) fn stats(&self) -> EndpointStats {
         let context = &self.tx_context;
         let receives = self.own().map(|own| ReceiveStats {

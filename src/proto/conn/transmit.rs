@@ -23,7 +23,7 @@ fn log_handed_out(header: &FrameHeader) {
 }
 
 impl<T> Connection<T> {
-    /// Frames for the transport, if there are any and it has none of ours.
+    /// Returns frames for the transport, if there are any and it has no batch of ours.
     pub(crate) fn poll_transmit(&mut self, host: &mut impl Host<T>) -> Option<Box<SendBatch>> {
         if self.fault.is_some() || self.tx.is_out() {
             return None;
@@ -45,7 +45,7 @@ impl<T> Connection<T> {
 
     /// Takes frames from the queues, in order, until one system call's worth is together.
     fn gather(&mut self) -> Result<Option<Box<SendBatch>>, Error> {
-        // 2. What was sent in part goes first.
+        // 2. Frames that were sent in part go first.
         if !self.tx.begin_batch(self.byte_order)? {
             return Ok(None);
         }
@@ -60,8 +60,8 @@ impl<T> Connection<T> {
                 self.gather_control()?;
                 continue;
             }
-            // 5. The oldest operation that may go out; where it was the turn of one and there is
-            // none, answers go on.
+            // 5. The oldest operation that may go out. If it was the turn of an operation and there
+            // is none, answers go on.
             match self.tx.pop_user() {
                 Some(user) => self.gather_user(user, false),
                 // A STALLED may have been queued.
@@ -72,8 +72,9 @@ impl<T> Connection<T> {
         Ok(self.tx.hand_out())
     }
 
-    /// Encodes the frame of an operation out of its record: the memory goes along, and is the
-    /// transport's from here on. `is_fetched`: the first bytes of its device memory are here.
+    /// Encodes the frame of an operation from its record: the memory goes along, and is the
+    /// transport's from here on. `is_fetched`: the first bytes of its device memory have been
+    /// copied.
     #[inline]
     fn gather_user(&mut self, user: UserFrame, is_fetched: bool) {
         let Some(op) = self.ops.get_mut(user.op()) else {
@@ -93,8 +94,7 @@ impl<T> Connection<T> {
                 FrameOwner::Control,
             ),
             UserFrame::Whole(key) | UserFrame::Announced(key, _) => {
-                // The peer will answer: the operation takes its place among those that wait for
-                // that.
+                // The peer will answer: the operation joins those that await an answer.
                 if op.is_acknowledged() {
                     self.awaited_acks.push_back(key);
                 } else if op.is_answered_with_bytes() {
@@ -112,7 +112,7 @@ impl<T> Connection<T> {
                         op.header()
                     }
                 };
-                // The regions among its memory are our own operation's, which is inside already.
+                // It needs no lease: the operation is inside the gates of its regions already.
                 (header, op.take_outgoing(), FrameOwner::Operation(key))
             }
         };
@@ -121,8 +121,8 @@ impl<T> Connection<T> {
         batch.push(&header, self.byte_order, id, payload, owner);
     }
 
-    /// Encodes the frame of an operation on device memory, whose first bytes are copied before: if
-    /// that fails, the operation ends as if it had not been posted.
+    /// Encodes the frame of an operation on device memory, whose first bytes are copied before. If
+    /// the copy fails, the operation ends as if it had not been posted.
     #[cold]
     fn gather_of_device(&mut self, user: UserFrame) {
         let key = user.op();
@@ -146,7 +146,7 @@ impl<T> Connection<T> {
     fn give_up_sending(&mut self, user: UserFrame, error: Error) {
         let key = user.op();
         match user {
-            // The peer has a receive for it, which it gives to another message then.
+            // The peer has matched a receive with it, and gives that to another message then.
             UserFrame::Announced(_, index) if !self.tx.withdraw_requested(index) => {
                 self.fail(error.clone());
             }
@@ -163,7 +163,7 @@ impl<T> Connection<T> {
         self.complete_unsent(key, error);
     }
 
-    /// The next frame of the protocol's own, its regions leased.
+    /// Encodes the next frame of the protocol itself, and leases its regions.
     fn gather_control(&mut self) -> Result<(), Error> {
         let mut bounce = None;
         let (header, payload, owner) = if let Some(control) = self.tx.pop_control() {
@@ -197,12 +197,12 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// The transport gives a batch back after moving `sent` bytes of it.
+    /// Takes back a batch of which the transport has moved `sent` bytes.
     pub(crate) fn handle_sent(&mut self, mut batch: Box<SendBatch>, sent: usize) {
-        // The transport is done with the memory that they keep open.
+        // The transport is done with the memory that the leases keep open.
         batch.leases.clear();
         let mut left = sent;
-        // 1. What has gone in full leaves the batch.
+        // 1. Frames that have gone in full leave the batch.
         while let Some(step) = batch.advance(&mut left) {
             let FrameStep {
                 token,
@@ -240,7 +240,7 @@ impl<T> Connection<T> {
         self.invariants();
     }
 
-    /// The answer to a peer's read has gone, to its end.
+    /// Reports a peer's read whose answer has gone out to its end.
     fn answer_sent(&mut self, memory: Payload) {
         if self.lifecycle == Lifecycle::Connected {
             self.events.push(ConnEvent::RemoteAccess {
@@ -251,7 +251,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// So many injected messages have ended.
+    /// Accounts for `count` injected messages that have ended.
     pub(super) fn injected_ended(&mut self, count: usize) {
         if count > 0 {
             self.work += count as u64;
@@ -259,7 +259,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// An operation's frame has gone in full.
+    /// Handles the frame of an operation that has gone out in full.
     fn frame_sent(&mut self, key: OpKey, payload: Payload) {
         let Some(op) = self.ops.get_mut(key) else {
             return;

@@ -43,7 +43,7 @@ pub(crate) use injected::{InjectedEnds, UnsentMessages};
 use lane::Lane;
 pub(super) use lane::{Queued, QueuedKind};
 
-/// A frame of the protocol's own that is to go out: no operation of this side is behind it.
+/// A frame of the protocol itself that is to go out, without an operation of this side.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) header: FrameHeader,
@@ -62,11 +62,11 @@ impl Control {
 /// A frame of one of our operations that goes out next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum UserFrame {
-    /// Its own.
+    /// The operation's own frame.
     Whole(OpKey),
-    /// The announcement of its message, by this name.
+    /// The announcement of its message, under this index.
     Announcement(OpKey, u8),
-    /// Its message, which was announced by this name, and which the peer has asked for.
+    /// Its message, which was announced under this index, and which the peer has asked for.
     Announced(OpKey, u8),
 }
 
@@ -89,29 +89,29 @@ pub(super) struct Tx {
     is_users_turn: bool,
     messages: Lane,
     pub(super) injected: Injected,
-    /// RMA.
+    /// RMA and atomic operations.
     others: Lane,
-    /// Announced messages that the peer has asked for, with their names. All that waits elsewhere
+    /// Announced messages that the peer has asked for, with their indices. All that waits elsewhere
     /// was posted behind them, and the peer may take nothing of that before it has them.
     requested: VecDeque<(OpKey, u8)>,
-    /// The messages that are announced, if the peer knows that.
+    /// The announced messages; `None` if the peer takes no announcements.
     pub(super) announcements: Option<Box<OutgoingAnnouncements>>,
     pub(super) fences: Fences,
-    /// What goes over the next connection, since the peer takes no more of it over this one, in the
-    /// order in which it was posted; what is posted joins it.
+    /// Operations that go over the next connection, since the peer takes no more of them over this
+    /// one, in the order in which they were posted; new posts join them.
     carried_over: Option<VecDeque<Queued>>,
-    /// The number of the last message that went out as it is, over this connection.
+    /// Number of the last message that went out whole over this connection.
     last_message: Option<u64>,
     /// The connection is up: user frames may go out.
     is_open: bool,
     /// The number of the next user frame.
     next_number: u64,
     send_order: SendOrder,
-    /// What the peer takes in of messages; `None`: a plain peer, which has to see for itself.
+    /// Credit for messages; `None`: the peer gives none, and has to see for itself.
     pub(super) credit: Option<SendCredit>,
     /// Bytes of operations that have been sent.
     pub(super) work: u64,
-    /// Times that a message waited for credit.
+    /// Number of times that messages stalled for want of credit.
     pub(super) stalls: u64,
     probes: ProbeFrames,
     batch: Batch,
@@ -150,14 +150,14 @@ impl Tx {
         self.control.push_back(Control { header, payload });
     }
 
-    /// True if a CLOSE was not handed out.
+    /// True if a CLOSE is queued that was not handed out.
     pub(super) fn has_queued_close(&self) -> bool {
         let is_close = |frame: &Control| matches!(frame.header, FrameHeader::Close { .. });
         self.control.iter().any(is_close)
     }
 
     /// Acknowledges one more frame of the peer's. `together`: the peer knows acks of several
-    /// frames, so that those of a turn go out as one.
+    /// frames, so that all acks of a turn go out as one frame.
     pub(super) fn push_ack(&mut self, together: bool) {
         let last = self.control.back_mut().filter(|_| together);
         match last.map(|frame| &mut frame.header) {
@@ -186,7 +186,7 @@ impl Tx {
         }
     }
 
-    /// A message of which these bytes are copied. Gives its number.
+    /// Queues a message whose bytes are copied; returns its number.
     pub(super) fn push_injected(
         &mut self,
         header: FrameHeader,
@@ -208,17 +208,17 @@ impl Tx {
         number
     }
 
-    /// The peer has asked for this message, which was announced to it by this name.
+    /// Queues the DATA of a message that was announced under this index and asked for.
     pub(super) fn push_announced(&mut self, op: OpKey, index: u8) {
         self.requested.push_back((op, index));
     }
 
-    /// The connection is up.
+    /// Lets user frames go out, since the connection is up.
     pub(super) fn open(&mut self) {
         self.is_open = true;
     }
 
-    /// The operations that are queued, RMA only.
+    /// Returns the queued RMA and atomic operations.
     pub(super) fn queued_rma(&self) -> impl Iterator<Item = OpKey> {
         self.others.queue.iter().map(|queued| queued.op)
     }
@@ -240,26 +240,26 @@ impl Tx {
         self.announcements = None;
     }
 
-    /// A control frame of the handshake: goes out as it is, before everything else.
+    /// Queues a control frame of the handshake, which goes out as it is, before everything else.
     pub(super) fn push_raw(&mut self, frame: Vec<u8>) {
         let owner = FrameOwner::Handshake;
         self.batch.out_mut().push_bytes(frame, owner.to_token());
     }
 
-    /// A frame of the connection's beginning, encoded with its number: goes out as it is.
+    /// Queues an opening frame, encoded with its number, which goes out as it is.
     pub(super) fn push_opening(&mut self, encode: impl FnOnce(u8) -> Vec<u8>) {
         let frame = encode(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
         self.push_raw(frame);
     }
 
-    /// The first frame of the connection's beginning was sent by others.
+    /// Counts the first opening frame, which was sent before this connection began.
     pub(super) fn skip_opening(&mut self) {
         debug_assert_eq!(self.next_id, 0);
         self.next_id = 1;
     }
 
-    /// Nothing queued and nothing with the transport: a new frame may go out at once.
+    /// True if nothing is queued and nothing is with the transport: a new frame may go out at once.
     pub(super) fn is_idle(&self) -> bool {
         !self.out && self.is_drained()
     }
@@ -270,7 +270,7 @@ impl Tx {
         !self.out && self.batch.is_empty()
     }
 
-    /// Nothing left to hand out.
+    /// True if nothing is left to hand out.
     pub(super) fn is_drained(&self) -> bool {
         self.batch.is_empty() && !self.has_queued()
     }
@@ -291,7 +291,7 @@ impl Tx {
         self.out
     }
 
-    /// All that must hold between two calls.
+    /// Checks all that must hold between two calls.
     #[cfg(test)]
     pub(super) fn check(&self) {
         for lane in [&self.messages, &self.others] {
@@ -300,7 +300,8 @@ impl Tx {
         }
     }
 
-    /// Enough is queued to be sent without waiting for more: so many frames, or many bytes.
+    /// True if enough is queued to be sent without waiting for more: `frames_enough` frames, or
+    /// many bytes.
     pub(super) fn is_gathered(&self, frames_enough: usize) -> bool {
         let frames = self.messages.queue.len() + self.injected.len() + self.others.queue.len();
         let bytes = self.messages.bytes + self.injected.bytes() + self.others.bytes;
@@ -312,7 +313,7 @@ impl Tx {
         &mut self.probes
     }
 
-    /// Gives the memory back that the queues keep for what may be queued.
+    /// Frees the memory that the queues hold in reserve.
     pub(super) fn shrink(&mut self) {
         self.control.shrink_to_fit();
         self.messages.queue.shrink_to_fit();
@@ -322,13 +323,13 @@ impl Tx {
         self.injected.shrink();
     }
 
-    /// Answers that the peer has asked for and not taken yet.
+    /// Number of answers that the peer has asked for and not taken yet.
     pub(super) fn queued_answers(&self) -> usize {
         self.control.len() + self.read_answers.len()
     }
 
-    /// Begins a batch with what was handed out before and is not gone in full, its regions leased
-    /// again. False: the transport still has the last one.
+    /// Begins a batch with the frames that were handed out before and have not gone in full, their
+    /// regions leased again. False: the transport still has the last batch.
     #[inline]
     pub(super) fn begin_batch(&mut self, order: ByteOrder) -> Result<bool, Error> {
         if !self.out && !self.batch.is_empty() {
@@ -372,7 +373,7 @@ impl Tx {
         answer
     }
 
-    /// No operation goes out: true if it was the turn of one.
+    /// Skips the turn of an operation, since none goes out; true if it was its turn.
     #[inline]
     pub(super) fn skip_users_turn(&mut self) -> bool {
         std::mem::take(&mut self.is_users_turn)
@@ -386,7 +387,7 @@ impl Tx {
         id
     }
 
-    /// The batch goes to the transport. `None`: all there is waits for credit.
+    /// Gives the batch to the transport. `None`: everything that is queued waits for credit.
     #[inline]
     pub(super) fn hand_out(&mut self) -> Option<Box<SendBatch>> {
         let outgoing = self.batch.take();
@@ -400,8 +401,8 @@ impl Tx {
         &mut self.batch
     }
 
-    /// Puts the injected messages that go out next into the run of the batch; false: there are
-    /// none.
+    /// Puts the injected messages that go out next into the run of the batch; false: there are no
+    /// such messages.
     #[inline]
     pub(super) fn gather_injected(&mut self) -> bool {
         match self.injected.next() {
@@ -416,7 +417,7 @@ impl Tx {
         let first = first && self.is_open && self.requested.is_empty();
         let before = |next: Option<u64>| next.is_none_or(|next| number < next);
         let first = first && before(self.messages.next()) && before(self.others.next());
-        // Nothing stands between those that are gathered at a time, no fence either.
+        // Messages that are gathered together have consecutive numbers: no fence stands between.
         if !first || !self.fences.let_pass(number) {
             return false;
         }
@@ -445,7 +446,8 @@ impl Tx {
         count > 0
     }
 
-    /// What the peer has asked for, or the oldest operation that may go out.
+    /// Takes the frame that goes out next: of a message that the peer has asked for, or else of the
+    /// oldest operation that may go out.
     pub(super) fn pop_user(&mut self) -> Option<UserFrame> {
         if !self.is_open {
             return None;
@@ -486,12 +488,12 @@ impl Tx {
         }
     }
 
-    /// The oldest message or its announcement; `None`: it waits for credit, and a
-    /// STALLED is queued.
+    /// Takes the oldest message or its announcement; `None`: it waits for credit, and a STALLED is
+    /// queued.
     fn pop_message(&mut self, number: u64) -> Option<UserFrame> {
         let queued = match self.messages.queue.front() {
             Some(queued) if queued.number == number => *queued,
-            // An injected one would have been gathered if it could go out.
+            // An injected message would have been gathered if it could go out.
             _ => return self.stall(),
         };
         let stored_max = self
@@ -500,7 +502,7 @@ impl Tx {
             .map_or(u64::MAX, SendCredit::stored_max);
         let announcing = (self.announcements.as_mut())
             .filter(|announcements| announcements.needs_announcement(&queued, stored_max))
-            // Names may be lost for good to messages that were given up: others go as they are.
+            // Indices may be lost for good to messages that were given up: others go unannounced.
             .filter(|it| it.has_room() || !it.has_given_up() || queued.matched);
         let len = match announcing {
             Some(_) => 0,
@@ -527,21 +529,21 @@ impl Tx {
         })
     }
 
-    /// A message with this number is handed out whole.
+    /// Notes that the message with this number is handed out whole.
     #[inline]
     pub(super) fn message_handed_out(&mut self, number: u64) {
         self.last_message = Some(number);
     }
 
-    /// The DATA of this message is handed out.
+    /// Notes that the DATA of this message is handed out.
     pub(super) fn data_handed_out(&mut self, index: u8) {
         if let Some(announcements) = &mut self.announcements {
             announcements.data_handed_out(index);
         }
     }
 
-    /// A message that the peer has asked for cannot be sent: it is withdrawn, as if the two had
-    /// crossed. False: the peer takes no withdrawals.
+    /// Withdraws a message that the peer has asked for and that cannot be sent, as if request and
+    /// withdrawal had crossed. False: the peer takes no withdrawals.
     pub(super) fn withdraw_requested(&mut self, index: u8) -> bool {
         let announcements = self.announcements.as_mut();
         let withdrawn = announcements.is_some_and(|it| it.withdraw_requested(index));
@@ -551,8 +553,8 @@ impl Tx {
         withdrawn
     }
 
-    /// What was chosen last does not go out: the credit comes back that it took, of a message of so
-    /// many bytes.
+    /// Gives back the credit of the message that was chosen last, of `len` bytes, which does not go
+    /// out.
     pub(super) fn message_not_sent(&mut self, len: Option<u64>) {
         if let (Some(credit), Some(len)) = (&mut self.credit, len) {
             credit.give_back(len);

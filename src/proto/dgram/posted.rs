@@ -1,8 +1,8 @@
-//! Posted receives of a datagram endpoint: of anyone's datagrams, and of one peer's. The first
-//! posted of those that take a datagram gets it.
+//! Posted receives of a datagram endpoint: for anyone's datagrams, or for one peer's. A datagram
+//! goes to the receive that was posted first of those that take it.
 //!
-//! Receives that have ended leave their names behind, which are dropped when they come to the
-//! front, or when they make up half of what is kept; so each costs a constant on average.
+//! Receives that have ended leave their keys behind, which are dropped when they come to the front,
+//! or when they make up half of what is kept; so each costs a constant on average.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use crate::limits::STALE_ENTRIES_MIN;
 use crate::proto::op::OpKey;
 
-/// Names of receives with the numbers of their posts, in order.
+/// Keys of receives with the numbers of their posts, in order.
 type Line = VecDeque<(u64, OpKey)>;
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct DatagramReceives {
     stale: usize,
 }
 
-/// Drops stale keys at the front, and gives the first live one.
+/// Drops stale keys at the front, and returns the first live one.
 fn front(line: &mut Line, live: &impl Fn(OpKey) -> bool) -> Option<(u64, OpKey)> {
     while let Some(&(number, key)) = line.front() {
         if live(key) {
@@ -33,7 +33,7 @@ fn front(line: &mut Line, live: &impl Fn(OpKey) -> bool) -> Option<(u64, OpKey)>
 }
 
 impl DatagramReceives {
-    /// Posts a receive, of this peer's datagrams or of anyone's.
+    /// Posts a receive for this peer's datagrams, or for anyone's.
     pub(super) fn push(&mut self, key: OpKey, from: Option<SocketAddr>) {
         let number = self.next;
         self.next += 1;
@@ -61,7 +61,7 @@ impl DatagramReceives {
         Some(key)
     }
 
-    /// The receives that get the next datagrams of any sender, at most `max`, which stay
+    /// Returns the receives that get the next datagrams of any sender, at most `max`, which stay
     /// posted. None while there is a choosy one.
     pub(super) fn first_of_anyone(
         &mut self,
@@ -76,7 +76,7 @@ impl DatagramReceives {
         keys.filter(|key| live(*key)).take(max).collect()
     }
 
-    /// A posted receive has ended otherwise than by being taken.
+    /// Accounts for a posted receive that has ended without being taken.
     pub(super) fn withdrawn(&mut self, live: impl Fn(OpKey) -> bool) {
         self.stale += 1;
         let kept = self.anyone.len() + self.choosy.values().map(Line::len).sum::<usize>();

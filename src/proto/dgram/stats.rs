@@ -1,11 +1,12 @@
-//! What a datagram endpoint's machine knows of itself for its owner's statistics.
+//! The part of a datagram endpoint's statistics that its machine knows.
 
 use crate::stats::{DgramStats, ReceiveStats};
 
 use super::Dgram;
 
 impl<T> Dgram<T> {
-    /// The operations that have not ended, and the datagrams that wait; the rest is its owner's.
+    /// Returns the operations that have not ended, and the datagrams that wait; the owner adds the
+    /// rest.
     pub(crate) fn stats(&self) -> DgramStats {
         DgramStats {
             in_flight: self.transmit.used,

@@ -20,12 +20,12 @@ use super::Arrival;
 /// one more message, which a peer chooses, never overflows a `u64`.
 const TOTAL_MAX: u64 = 1 << 62;
 
-/// How many bytes of unexpected messages are stored.
+/// How many bytes of unexpected messages may be stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnexpectedBudget {
-    /// By all peers together.
+    /// For all peers together.
     pub(crate) total_bytes: u64,
-    /// By one peer.
+    /// For one peer.
     pub(crate) peer_bytes: u64,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Admission {
     Overcommitted,
     /// The store is full, or the rest of it is promised to others.
     StoreFull,
-    /// It is larger than any budget: never.
+    /// It is larger than any budget, and is never admitted.
     TooLarge,
 }
 
@@ -127,14 +127,14 @@ impl AdmissionControl {
             .map_or(0, |it| it.messages)
     }
 
-    /// Whether a message of this cost may be stored. `queued`: another message has waited for
-    /// unpromised bytes for longer.
+    /// Judges whether a message of this cost may be stored. `queued`: another message has waited
+    /// for unpromised bytes for longer.
     pub(super) fn evaluate(&self, arrival: &Arrival, cost: u64, queued: bool) -> Admission {
         let UnexpectedBudget {
             total_bytes,
             peer_bytes,
         } = self.budget;
-        // 1. A message that no empty store would hold.
+        // 1. A message that not even an empty store would hold.
         let (promised, own) = match self.connections.get(&arrival.connection) {
             Some(quota) => (quota.promised, quota.held),
             None => (0, 0),
@@ -164,7 +164,7 @@ impl AdmissionControl {
         }
     }
 
-    /// True if so many bytes of the store are not held.
+    /// True if this many bytes of the store are not held.
     pub(super) fn is_free(&self, bytes: u64) -> bool {
         self.held + bytes <= self.budget.total_bytes
     }
@@ -217,7 +217,7 @@ impl AdmissionControl {
         self.sources.shrink_to_fit();
     }
 
-    /// The peer of this connection holds a message back until it gets credit.
+    /// Notes that the peer of this connection holds a message back until it gets credit.
     pub(super) fn request_credit_wake(&mut self, connection: ConnectionId) {
         if let Some(quota) = self.connections.get_mut(&connection) {
             quota.awaits_credit = true;

@@ -5,9 +5,9 @@
 //!   free ──a message begins──▶ storing ──whole──▶ messages ──taken──▶ lent ──read──▶ free
 //!             └───── it is here as a whole, the usual case ─▶
 //! ```
-//! Each of the `depth` places is in one of these states. A place that is free is a posted receive
-//! to the peer; a message that is taken back out of an inbox, since its stream is dropped, is an
-//! unexpected one again.
+//! Each of the `depth` places is in one of these states. To the peer a free place is a posted
+//! receive. A message that is taken back out of an inbox, since its stream was dropped, is an
+//! unexpected message again.
 
 use std::collections::VecDeque;
 
@@ -15,14 +15,14 @@ use crate::buf::{ConvertMany, zeroed};
 
 use super::fifo::FifoMessage;
 
-/// Names an inbox within its connection.
+/// Id of an inbox within its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InboxId(u64);
 
 /// A message in an inbox.
 #[derive(Debug)]
 pub(crate) struct InboxMessage {
-    /// Of the inbox's size, or empty; the message is in front.
+    /// A buffer of the inbox's size, or empty; the message is at its front.
     pub(crate) buffer: Vec<u8>,
     pub(crate) len: usize,
     /// Bytes that did not fit.
@@ -37,16 +37,16 @@ pub(crate) struct InboxMessage {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InboxCounts {
     pub(crate) whole: u64,
-    /// Longer than the inbox's buffers.
+    /// Messages longer than the inbox's buffers.
     pub(crate) truncated: u64,
-    /// Bytes of those that are whole.
+    /// Bytes of the whole messages.
     pub(crate) bytes: u64,
 }
 
 #[derive(Debug)]
 struct MessageInbox {
     id: InboxId,
-    /// Bytes of a message, at most.
+    /// Bytes of a message that fit, at most.
     size: usize,
     depth: usize,
     messages: VecDeque<InboxMessage>,
@@ -56,7 +56,7 @@ struct MessageInbox {
     lent: usize,
     /// Buffers to be used again.
     free: Vec<Vec<u8>>,
-    /// Not counted by the owner yet.
+    /// Messages that the owner has not counted yet.
     counts: InboxCounts,
 }
 
@@ -67,7 +67,8 @@ impl MessageInbox {
         self.depth.saturating_sub(taken)
     }
 
-    /// Empty if the system has no memory for it, which truncates the message.
+    /// Returns a buffer; it is empty if the system has no memory for it, which truncates the
+    /// message.
     #[inline]
     fn buffer(&mut self) -> Vec<u8> {
         let free = self.free.pop();
@@ -83,7 +84,8 @@ pub(crate) struct Inboxes {
 }
 
 impl Inboxes {
-    /// Another inbox, of so many messages of at most `size` bytes each. None had this number.
+    /// Opens another inbox, for `depth` messages of at most `size` bytes each. No other inbox had
+    /// this number.
     pub(crate) fn open(&mut self, number: u64, size: usize, depth: usize) -> InboxId {
         let id = InboxId(number);
         let mut list = std::mem::take(&mut self.list).into_vec();
@@ -101,7 +103,7 @@ impl Inboxes {
         id
     }
 
-    /// Removes an inbox, all of whose messages were counted, and gives what is in it.
+    /// Removes an inbox, all of whose messages were counted, and returns the messages in it.
     pub(crate) fn close(&mut self, id: InboxId) -> VecDeque<InboxMessage> {
         let at = self.list.iter().position(|inbox| inbox.id == id);
         let mut list = std::mem::take(&mut self.list).into_vec();
@@ -115,7 +117,7 @@ impl Inboxes {
         self.list.is_empty()
     }
 
-    /// Messages that they may still take: so many receives, to the peer.
+    /// Number of messages that the inboxes may still take. To the peer each is a posted receive.
     pub(crate) fn places(&self) -> u64 {
         let places = self.list.iter().map(|inbox| inbox.places() as u64);
         places.fold(0, u64::saturating_add)
@@ -134,7 +136,7 @@ impl Inboxes {
         list.iter_mut().find(|inbox| inbox.id == id)
     }
 
-    /// Takes a message in that is here as a whole. False: there is no place.
+    /// Stores a message that is here as a whole. False: there is no place.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8], data: Option<u64>, order: u64) -> bool {
         let Some(inbox) = Self::with_place(&mut self.list) else {
@@ -155,14 +157,15 @@ impl Inboxes {
         true
     }
 
-    /// Memory for a message that begins to come, and whose inbox it is. `None`: there is no place.
+    /// Returns memory for a message that begins to come, and its inbox. `None`: there is no place.
     pub(crate) fn begin(&mut self) -> Option<(InboxId, Vec<u8>)> {
         let inbox = Self::with_place(&mut self.list)?;
         inbox.is_storing = true;
         Some((inbox.id, inbox.buffer()))
     }
 
-    /// The message that has [begun](Self::begin) is whole. It comes back if its inbox is gone.
+    /// Stores the message that has [begun](Self::begin), now that it is whole. Returns it if its
+    /// inbox is gone.
     pub(crate) fn complete(&mut self, id: InboxId, message: FifoMessage) -> Option<FifoMessage> {
         let Some(inbox) = Self::find(&mut self.list, id) else {
             return Some(message);
@@ -180,7 +183,7 @@ impl Inboxes {
         None
     }
 
-    /// Takes in a message that came before, in its order, where there [is a
+    /// Stores a message that came before, in its order. Call only if there [is a
     /// place](Self::has_place).
     pub(crate) fn insert(&mut self, message: FifoMessage) {
         let inbox = Self::with_place(&mut self.list).expect("there is a place");
@@ -200,8 +203,8 @@ impl Inboxes {
         inbox.messages.insert(at, inserted);
     }
 
-    /// The reader of an inbox has read all but `left` of what it took. `buffers` gives those back
-    /// that it is done with, if they are asked for.
+    /// Notes that the reader of an inbox has read all but `left` of the messages that it took.
+    /// `buffers` gives back the buffers that the reader is done with, if they are asked for.
     pub(crate) fn on_read(
         &mut self,
         id: InboxId,
@@ -216,7 +219,7 @@ impl Inboxes {
         }
     }
 
-    /// Moves what is in an inbox behind what its reader has.
+    /// Moves the messages in an inbox behind those that its reader has.
     pub(crate) fn take(&mut self, id: InboxId, into: &mut VecDeque<InboxMessage>) {
         let Some(inbox) = Self::find(&mut self.list, id) else {
             return;
@@ -228,14 +231,14 @@ impl Inboxes {
         }
     }
 
-    /// No message that has [begun](Self::begin) becomes whole: the connection ends.
+    /// Gives up messages that have [begun](Self::begin): the connection ends.
     pub(crate) fn abort(&mut self) {
         for inbox in self.list.iter_mut() {
             inbox.is_storing = false;
         }
     }
 
-    /// Messages have come since this was asked last.
+    /// True if messages have come since they were last counted.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.list.iter().any(|inbox| inbox.counts.has_any())

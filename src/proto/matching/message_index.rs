@@ -57,8 +57,8 @@ pub(super) enum MessageBody {
     Buffered(UnexpectedMessage),
     /// With its sender, who has announced it.
     Announced(Announcement),
-    /// In its connection's socket, which is not read meanwhile. The list it waits in; `None` if it
-    /// is too large ever to be admitted.
+    /// In its connection's socket, which is not read meanwhile. Holds the list that it waits in;
+    /// `None` if it is too large ever to be admitted.
     Stalled(Option<ListKey>),
 }
 
@@ -116,9 +116,9 @@ impl MessageIndex {
         self.lists.get(key)
     }
 
-    /// The oldest message that such a receive takes.
+    /// Returns the oldest message that such a receive takes.
     pub(super) fn find(&self, wanted: MatchCriteria, source: Option<SourceId>) -> Option<Key> {
-        // The peers of a key have no lists of their own: those of any peer are searched.
+        // The peers of one key have no lists of their own: the lists of all peers are searched.
         let of_key = source.filter(|source| source.is_all());
         let (all, slot) = match (wanted, source.filter(|source| !source.is_all())) {
             (MatchCriteria::Message, None) => (ListKey::Untagged, 0),

@@ -97,10 +97,10 @@ impl Arrival {
 /// A posted receive, unmatched or just matched.
 #[derive(Debug)]
 pub(crate) struct PostedReceive<T> {
-    /// Of a multi-receive buffer, it is made for the part that this message gets.
+    /// For a multi-receive buffer, a record made for the part that this message gets.
     pub(crate) record: OwnedRecord<Operation<T>>,
     pub(crate) wanted: MatchCriteria,
-    /// Takes messages of this peer only, or of all peers of one authorization key.
+    /// The only peer whose messages it takes, or all peers of one authorization key; `None`: any.
     pub(crate) source: Option<SourceId>,
     /// Sequence number among the posted receives. The matcher assigns it; a requeued receive keeps
     /// it.

@@ -190,7 +190,7 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
         self.entry(key).links[slot].after
     }
 
-    /// The entries of a list, which is one of that slot, in order.
+    /// Walks the entries of a list, which belongs to this slot, in order.
     pub(super) fn walk(&self, list: V::ListKey, slot: usize) -> impl Iterator<Item = (Key, &V)> {
         let mut at = self.first(list);
         std::iter::from_fn(move || {

@@ -1,9 +1,9 @@
 //! Posted receives, indexed by what arrives.
 //!
-//! Receives with the same mask that are for any sender, for one, or for all of one authorization
-//! key, form one *mask class*. Receives of a
-//! class that want the same tag and sender are one list, whose first entry is the oldest. So a
-//! message costs one hash lookup per class; applications use one or two masks.
+//! Receives form one *mask class* if they have the same mask and are directed alike: at any sender,
+//! at one, or at all senders of one authorization key. Receives of a class that want the same tag
+//! and sender form one list, whose first entry is the oldest. So a message costs one hash lookup
+//! per class; applications use one or two masks.
 
 use std::hash::{Hash, Hasher};
 
@@ -16,10 +16,10 @@ use super::{Arrival, MatchCriteria, MessageKind, PostedReceive};
 use crate::proto::op::{OpKey, OpKind, Operation, PostOptions};
 use crate::proto::peers::SourceId;
 
-/// What receives have in common that one hash lookup finds.
+/// Properties that receives have in common if one hash lookup can find them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MaskClass {
-    /// The mask of those that want a tag.
+    /// The mask of receives that want a tag.
     ignore: Option<u64>,
     directed: Directed,
 }
@@ -42,7 +42,7 @@ impl Directed {
         }
     }
 
-    /// The source that a receive is for which takes a message of this one.
+    /// Returns the source for which a receive is posted, if it takes a message of this sender.
     fn source_of(self, sender: SourceId) -> Option<SourceId> {
         match self {
             Directed::Anybodys => None,
@@ -56,7 +56,7 @@ impl Directed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MatchKey {
     class: MaskClass,
-    /// Without the ignored bits.
+    /// The tag without the ignored bits.
     tag: u64,
     source: Option<SourceId>,
 }
@@ -201,7 +201,7 @@ impl<T> PostedReceives<T> {
         Some((order, posted))
     }
 
-    /// The oldest receive that takes this.
+    /// Returns the oldest receive that takes this message.
     pub(super) fn find(&self, arrival: &Arrival) -> Option<Key> {
         let found = self.classes.iter().filter_map(|&(class, _)| {
             let tag = match (arrival.kind, class.ignore) {
@@ -221,8 +221,8 @@ impl<T> PostedReceives<T> {
         self.take_and_arm(at, len, |_| None)
     }
 
-    /// The same; the rest of the buffer, if it is not consumed, takes the next message at once,
-    /// with the token that `next` makes of this one's.
+    /// Like [`take`](Self::take), but the rest of the buffer, if it is not consumed, takes the next
+    /// message at once, with the token that `next` makes of this one's.
     pub(super) fn take_and_arm(
         &mut self,
         at: Key,
@@ -267,7 +267,7 @@ impl<T> PostedReceives<T> {
         }
     }
 
-    /// True if it takes a message that comes.
+    /// True if it takes messages now.
     pub(super) fn is_armed(&self, at: Key) -> bool {
         self.takes(at).is_some()
     }
@@ -279,7 +279,7 @@ impl<T> PostedReceives<T> {
         Some((posted.wanted, match_key.source))
     }
 
-    /// The sender whose messages alone it takes.
+    /// Returns the only sender whose messages it takes, if there is one.
     pub(super) fn source_of(&self, at: Key) -> Option<SourceId> {
         self.lists.get(at)?.match_key.source
     }

@@ -31,7 +31,7 @@ use claims::ClaimedEntry;
 pub(crate) use claims::{ClaimKey, ClaimedReceive};
 use stalled::{StalledSender, stall_list};
 
-/// Names a posted receive.
+/// Key of a posted receive.
 pub(crate) type ReceiveKey = Key;
 
 /// What the matcher does with a receive.
@@ -105,7 +105,7 @@ impl<T> SharedMatcher<T> {
         self.unexpected.len()
     }
 
-    /// Grows with every receive and every message.
+    /// A number that grows with every receive and every message.
     pub(crate) fn activity(&self) -> u64 {
         self.receives + self.arrivals
     }
@@ -160,7 +160,7 @@ impl<T> SharedMatcher<T> {
         self.posted.insert_multi(cursor, wanted, source, order, key)
     }
 
-    /// Lets a multi-receive buffer take its next message, which gets this token.
+    /// Arms a multi-receive buffer for its next message, which gets this token.
     pub(crate) fn arm(&mut self, receive: ReceiveKey, token: T) -> ArmOutcome<T> {
         let (wanted, source) = match self.posted.arm(receive, token) {
             Ok(takes) => takes,
@@ -194,7 +194,7 @@ impl<T> SharedMatcher<T> {
         self.posted.return_part(receive, part)
     }
 
-    /// The sender whose messages alone a posted receive takes.
+    /// Returns the only sender whose messages a posted receive takes, if there is one.
     pub(crate) fn source_of(&self, receive: ReceiveKey) -> Option<SourceId> {
         self.posted.source_of(receive)
     }
@@ -263,7 +263,7 @@ impl<T> SharedMatcher<T> {
         assigned
     }
 
-    /// A message begins: it is matched, admitted to the store, or stalled. Assigns its order. A
+    /// Begins a message: matches it, admits it to the store, or stalls it. Assigns its order. A
     /// multi-receive buffer that it is matched with stays armed if `next` makes a token for the
     /// message after it.
     pub(crate) fn begin_message(
@@ -274,7 +274,7 @@ impl<T> SharedMatcher<T> {
         self.match_or_admit(arrival, cost_of(arrival.len), next)
     }
 
-    /// The same of a message that is announced.
+    /// Begins a message that is announced, likewise.
     pub(crate) fn begin_announcement(
         &mut self,
         announcement: &mut Announcement,
@@ -292,7 +292,7 @@ impl<T> SharedMatcher<T> {
         outcome
     }
 
-    /// `cost`: what the message is charged if it is stored.
+    /// Matches, admits or stalls a message, which is charged `cost` if it is stored.
     fn match_or_admit(
         &mut self,
         arrival: &mut Arrival,
@@ -328,8 +328,8 @@ impl<T> SharedMatcher<T> {
         if let Some(at) = self.posted.find(arrival) {
             arrival.order = self.next_arrival();
             let receive = self.posted.take_and_arm(at, arrival.len, next);
-            // What the connection was woken for is free for other stalled connections, and so is
-            // the rest of a buffer.
+            // The room that the connection was woken for is free for other stalled connections, and
+            // so is the rest of a buffer.
             if stalled_order.is_some() {
                 self.wake_for_space(None);
             }
@@ -422,8 +422,8 @@ impl<T> SharedMatcher<T> {
         None
     }
 
-    /// The peer of this connection holds a message back until it gets credit: the connection is
-    /// woken when any of its messages leaves the store.
+    /// Notes that the peer of this connection holds a message back until it gets credit: the
+    /// connection is woken when any of its messages leaves the store.
     pub(crate) fn request_credit_wake(&mut self, connection: ConnectionId) {
         self.admission.request_credit_wake(connection);
     }
@@ -463,7 +463,8 @@ impl<T> SharedMatcher<T> {
         Some(entry.body)
     }
 
-    /// Releases what a message was charged, and wakes connections that the room may serve.
+    /// Releases the bytes that a message was charged, and wakes connections that the room may
+    /// serve.
     fn release_charge(&mut self, arrival: &Arrival, cost: u64) {
         if self.admission.release(arrival, cost) {
             self.wakes.push_back(arrival.connection);
@@ -478,7 +479,7 @@ impl<T> SharedMatcher<T> {
         self.unexpected.lists_kept()
     }
 
-    /// All that must hold between two calls.
+    /// Checks all that must hold between two calls.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         self.posted.check();
@@ -518,7 +519,7 @@ impl<T> SharedMatcher<T> {
     }
 }
 
-/// What a message of this length is charged.
+/// Returns the bytes that a message of this length is charged.
 fn cost_of(len: u64) -> u64 {
     len.saturating_add(UNEXPECTED_OVERHEAD as u64)
 }

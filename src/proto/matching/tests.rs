@@ -18,13 +18,14 @@ const PER_PEER: u64 = 12 * OVERHEAD;
 
 /// A posted receive.
 struct Receive {
-    /// Its place.
+    /// Its place in the order of posts.
     place: u64,
     token: u64,
     key: Key,
     wanted: MatchCriteria,
     source: Option<SourceId>,
-    /// Of a buffer for many messages: what is left, and whether it takes one now.
+    /// For a multi-receive buffer: the bytes left, the least it goes on with, and whether it is
+    /// armed.
     many: Option<(usize, usize, bool)>,
 }
 
@@ -48,9 +49,9 @@ struct Peer {
     id: ConnectionId,
     source: SourceId,
     promised: u64,
-    /// It was stalled with this message, or announcement.
+    /// The message, or announcement, that it was stalled with.
     stalled: Option<(Arrival, Option<u8>)>,
-    /// Its waiting message is claimed, and the receive for it.
+    /// The claim of its waiting message, and the receive that was given to it.
     claim: Option<ClaimKey>,
     given: Option<u64>,
     woken: bool,
@@ -123,7 +124,7 @@ impl Model {
         own.map(|it| it.cost).sum()
     }
 
-    /// What is promised or held of all connections.
+    /// Returns the bytes that are promised to connections, or held by them.
     fn committed(&self) -> u64 {
         let living: u64 = self.peers.iter().map(|it| self.own(it.id)).sum();
         let most = self.peers.iter().map(|it| self.own(it.id).max(it.promised));
@@ -199,7 +200,7 @@ impl Model {
         }
     }
 
-    /// Every woken connection has asked again: none waits for what is there.
+    /// Lets every woken connection ask again: none waits for what is there.
     fn ask_again(&mut self, rng: &mut Rng) {
         while let Some(&connection) = self.woken.first() {
             let at = self.peers.iter().position(|it| it.id == connection);
@@ -213,7 +214,7 @@ impl Model {
             .filter_map(|it| it.stalled.map(|(arrival, index)| (it, arrival, index)))
             .collect();
         let (mut fits, mut wants) = (0, 0);
-        // Of those that wait for what they were promised, the first may be too long.
+        // Of the messages that wait within a promise, only the first may be too long.
         let (mut promised, mut overbooked) = (0, 0);
         for (peer, arrival, index) in stalled {
             assert!(self.receive_for(&arrival).is_none(), "a receive takes it");

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::id::PeerAddr;
 
-/// Whose share of a table an address counts for: its IPv4 address, or the /64 network of its IPv6
-/// one, of which a host may have every address.
+/// Returns the host for whose share of a table an address counts: its IPv4 address, or the /64
+/// network of its IPv6 address, since a host may have every address of that network.
 pub(crate) fn host_of(address: SocketAddr) -> IpAddr {
     match address.ip().to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
@@ -14,9 +14,9 @@ pub(crate) fn host_of(address: SocketAddr) -> IpAddr {
     }
 }
 
-/// When `theirs` and `ours` dial each other at once: whether theirs survives. The bytes of the
-/// addresses decide, then those of the ports, as they go over a network, and between contexts of
-/// one endpoint their numbers: the connection that the greater one began stays.
+/// Returns whether `theirs` survives when `theirs` and `ours` dial each other at once. The bytes of
+/// the addresses decide, then those of the ports, in network order, and between contexts of one
+/// endpoint their numbers: the connection that the greater side began stays.
 pub(crate) fn wins(theirs: PeerAddr, ours: PeerAddr) -> bool {
     let contexts = theirs.context.cmp(&ours.context);
     let (theirs, ours) = (theirs.socket, ours.socket);

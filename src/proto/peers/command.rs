@@ -25,9 +25,9 @@ pub(crate) struct PeerSettings {
 pub(crate) struct Request {
     /// The sender: the address it comes from, with the port that it says it listens at.
     pub(crate) from: PeerAddr,
-    /// Our address, as it knows it.
+    /// Our address, as the sender knows it.
     pub(crate) to: PeerAddr,
-    /// Its sender's incarnation.
+    /// The sender's incarnation.
     pub(crate) incarnation: u32,
     /// It cannot be dialled (the firewall bit).
     pub(crate) undialable: bool,
@@ -113,8 +113,8 @@ pub(crate) enum Command {
     EndVerification {
         attempt: AttemptId,
     },
-    /// Give up an attempt that the peer's request began, unless what has come on it makes it a
-    /// connection: it has failed.
+    /// Give up an attempt that the peer's request began, since it has failed, unless the bytes that
+    /// have come on it make it a connection.
     Retract {
         peer: PeerAddr,
         attempt: AttemptId,

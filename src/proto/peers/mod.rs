@@ -13,9 +13,9 @@
 //! *verification*), and what answers there decides. Nor does it block anything for long: an
 //! unproven attempt is retracted when an operation waits for the peer, or when a second unproven
 //! request names it. The peer then counts as contested: it is dialled, and no unproven request of
-//! it is accepted, until it is connected. By then the peer may count as connected, and have sent:
-//! so the attempt's time is counted in parts, of which those do not count at whose end this side is
-//! late, and the owner retracts the attempt only once it has read what came on it.
+//! it is accepted, until it is connected. By then the peer may count as connected, and have sent.
+//! So the attempt's time is counted in parts, and a part does not count if this side is late at its
+//! end; and the owner retracts the attempt only once it has read what came on it.
 //!
 //! ```text
 //!                  an operation waits           connected
@@ -27,8 +27,8 @@
 //!    └──┴── failed, rejected ──────────┴─────────┼───┴── closed, lost ─────────┘
 //!                                                └── a request of another incarnation
 //! ```
-//! A verified or late connection leads from any state to Up ([`Peers::adopt_connection`]). What was
-//! wanted and failed is tried again after a pause.
+//! A verified or late connection leads from any state to Up ([`Peers::adopt_connection`]). A wanted
+//! peer whose attempt has failed is dialled again after a pause.
 //!
 //! Every attempt has an id of its own, so that a late event of an attempt that was given up changes
 //! nothing.
@@ -58,10 +58,10 @@ pub(crate) use verification::VerificationOutcome;
 use crate::id::PeerAddr;
 use crate::limits::{RDM_RECONNECT_PAUSE_MAX, RDM_REJECTIONS_MAX, RDM_UNREACHABLE_MAX};
 
-/// The socket address of a peer and the authorization key it has proven, of several that its
-/// endpoint has (fi_av(3): addresses "map to endpoint address against the specified authorization
-/// keys"), within one receive context; never reused for another address. Or all peers of one key,
-/// which a receive may be directed at.
+/// Identifies a peer by its socket address and the authorization key it has proven, of several that
+/// its endpoint has (fi_av(3): addresses "map to endpoint address against the specified
+/// authorization keys"), within one receive context; never reused for another address. Or
+/// identifies all peers of one key, which a receive may be directed at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SourceId(pub(crate) u64);
 
@@ -71,33 +71,34 @@ impl SourceId {
     /// No peer has this number: there are never so many.
     const ALL: u64 = (1 << Self::KEY_SHIFT) - 1;
 
-    /// The peer of this number, by the key of that number; 0: none, or the endpoint's only one.
+    /// Returns the peer with this number, by the key with this number; key 0: none, or the
+    /// endpoint's only one.
     pub(crate) fn of_peer(number: u64, key: u16) -> Self {
         debug_assert!(number < Self::ALL);
         SourceId(u64::from(key) << Self::KEY_SHIFT | number)
     }
 
-    /// All peers by this key.
+    /// Returns all peers of this key.
     pub(crate) fn all_of_key(key: u16) -> Self {
         SourceId(u64::from(key) << Self::KEY_SHIFT | Self::ALL)
     }
 
-    /// All peers by the key of this one.
+    /// Returns all peers of the key of this one.
     pub(crate) fn all_alike(self) -> Self {
         SourceId(self.0 | Self::ALL)
     }
 
-    /// True if it is all peers of a key.
+    /// True if it stands for all peers of a key.
     pub(crate) fn is_all(self) -> bool {
         self.0 & Self::ALL == Self::ALL
     }
 }
 
-/// One connection of a receive context; never reused.
+/// Id of a connection of a receive context; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
-/// One attempt at a connection, and the connection it becomes.
+/// Id of an attempt at a connection, and of the connection that it becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AttemptId(u64);
 
@@ -119,7 +120,8 @@ pub(crate) struct Peers {
     verifications: usize,
     next_attempt: u64,
     rng_state: u64,
-    /// The endpoint closes: peers that are still wanted then are given up, others not accepted.
+    /// Set once the endpoint closes: peers that are still wanted at this time are given up, others
+    /// are not accepted.
     closing: Option<Instant>,
 }
 
@@ -141,7 +143,7 @@ impl Peers {
         }
     }
 
-    /// An operation was posted to a peer without a connection.
+    /// Notes that an operation was posted to a peer without a connection.
     pub(crate) fn want(&mut self, at: PeerAddr, now: Instant) {
         let peer = self.peers.entry(at).or_insert_with(|| Peer::new(now));
         peer.wanted.get_or_insert(now);
@@ -154,7 +156,8 @@ impl Peers {
         self.update(at, now);
     }
 
-    /// A peer requests a connection. The caller runs the commands that follow before it answers.
+    /// Handles a peer's request for a connection. The caller runs the commands that follow before
+    /// it sends the answer.
     pub(crate) fn handle_request(&mut self, request: &Request, now: Instant) -> Answer {
         if request.from == request.to {
             return self.request_of_oneself(request);
@@ -225,8 +228,8 @@ impl Peers {
         Answer::Accept(attempt)
     }
 
-    /// A request from our own address: messages to ourselves go out over the connection that we
-    /// dialled, and come in over its accepted side.
+    /// Handles a request from our own address: messages to ourselves go out over the connection
+    /// that we dialled, and come in over its accepted side.
     fn request_of_oneself(&mut self, request: &Request) -> Answer {
         let state = self.peers.get(&request.from).map(|peer| &peer.state);
         if !self.is_request_of_oneself(request, state) {
@@ -245,7 +248,7 @@ impl Peers {
             && request.incarnation == self.settings.incarnation
     }
 
-    /// A connection is up; `incarnation` is what the peer reported.
+    /// Notes that a connection is up; `incarnation` is what the peer reported.
     pub(crate) fn handle_connected(
         &mut self,
         at: PeerAddr,
@@ -264,8 +267,8 @@ impl Peers {
         self.set_timer(at, now);
     }
 
-    /// A connection is up that is not the peer's current attempt: one that had succeeded before it
-    /// could be given up, or a verification.
+    /// Takes over a connection that is up, and is not the peer's current attempt: one that had
+    /// succeeded before it could be given up, or a verification.
     pub(crate) fn adopt_connection(
         &mut self,
         at: PeerAddr,
@@ -279,7 +282,7 @@ impl Peers {
         self.set_timer(at, now);
     }
 
-    /// An attempt has failed.
+    /// Handles the failure of an attempt.
     pub(crate) fn handle_failed(
         &mut self,
         at: PeerAddr,
@@ -304,7 +307,7 @@ impl Peers {
         self.pause(at, now);
     }
 
-    /// A connection has begun to end, and takes no posts.
+    /// Handles a connection that has begun to end, and takes no posts.
     pub(crate) fn handle_ending(&mut self, at: PeerAddr, attempt: AttemptId, now: Instant) {
         if let Some(peer) = self.peer_in(at, attempt)
             && let PeerState::Up { since, .. } = peer.state
@@ -314,7 +317,7 @@ impl Peers {
         }
     }
 
-    /// A connection has ended, in order or lost.
+    /// Handles a connection that has ended, in order or lost.
     pub(crate) fn handle_closed(
         &mut self,
         at: PeerAddr,
@@ -342,8 +345,9 @@ impl Peers {
         }
     }
 
-    /// The answer to [`Command::CheckIdle`]. `activity` grows with all traffic of the connection;
-    /// `None`: an operation is outstanding, or the connection cannot be closed in order.
+    /// Handles the answer to [`Command::CheckIdle`]. `activity` grows with all traffic of the
+    /// connection; `None`: an operation is outstanding, or the connection cannot be closed in
+    /// order.
     pub(crate) fn handle_activity(
         &mut self,
         at: PeerAddr,
@@ -379,8 +383,8 @@ impl Peers {
         self.set_timer(at, now);
     }
 
-    /// The endpoint closes: only wanted peers are accepted, and those not connected by `until` are
-    /// given up.
+    /// Begins to close the endpoint: only wanted peers are accepted, and those not connected by
+    /// `until` are given up.
     pub(crate) fn begin_close(&mut self, until: Instant, now: Instant) {
         self.closing = Some(until);
         // Sorted, so that the order of the commands does not depend on hashes.
@@ -408,7 +412,7 @@ impl Peers {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// The next command for the owner.
+    /// Takes the next command for the owner.
     pub(crate) fn poll_command(&mut self) -> Option<Command> {
         self.commands.pop_front()
     }
@@ -424,7 +428,7 @@ impl Peers {
         self.peers.len()
     }
 
-    /// The peer, if this is its current attempt.
+    /// Returns the peer, if this is its current attempt.
     fn peer_in(&mut self, at: PeerAddr, attempt: AttemptId) -> Option<&mut Peer> {
         let peer = self.peers.get_mut(&at)?;
         (peer.state.attempt() == Some(attempt)).then_some(peer)
@@ -435,7 +439,7 @@ impl Peers {
         AttemptId(self.next_attempt)
     }
 
-    /// All that must hold between two calls.
+    /// Checks all that must hold between two calls.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let timers: BTreeSet<_> = (self.peers.iter())

@@ -78,7 +78,8 @@ impl Peers {
         }
     }
 
-    /// Ends what waits for the peer now. An operation posted later begins anew, after a pause.
+    /// Ends the operations that wait for the peer. An operation posted later begins anew, after a
+    /// pause.
     pub(super) fn give_up(&mut self, at: PeerAddr, why: GiveUp, now: Instant) {
         let Some(peer) = self.peers.get_mut(&at) else {
             return;
@@ -98,7 +99,8 @@ impl Peers {
 
     /// Disconnects the peer, and begins no attempt for a while.
     pub(super) fn pause(&mut self, at: PeerAddr, now: Instant) {
-        // Jitter between half of it and all, so that two peers do not collide again and again.
+        // Jitter between half of the pause and all of it, so that two peers do not collide again
+        // and again.
         let share = 0.5 + 0.5 * self.random();
         if let Some(peer) = self.peers.get_mut(&at) {
             let pause = pause_after(peer.failures.saturating_sub(1));
@@ -108,7 +110,7 @@ impl Peers {
         self.set_timer(at, now);
     }
 
-    /// When a wanted peer is given up.
+    /// Returns when a wanted peer is given up.
     pub(super) fn deadline_of(&self, at: PeerAddr) -> Option<Instant> {
         let since = self.peers.get(&at)?.wanted?;
         let deadline = since.checked_add(self.settings.connect_deadline);
@@ -156,7 +158,7 @@ impl Peers {
         self.timers.extend(timer.map(|timer| (timer, at)));
     }
 
-    /// In [0, 1) (SplitMix64).
+    /// Returns a random number in [0, 1) (SplitMix64).
     pub(super) fn random(&mut self) -> f64 {
         self.rng_state = self.rng_state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.rng_state;

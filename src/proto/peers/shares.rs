@@ -1,19 +1,19 @@
 //! Tables that strangers can fill, shared fairly among the hosts that they come from. Every call
-//! costs the logarithm of how many entries there are: no call looks through them.
+//! costs the logarithm of the number of entries: no call looks through all of them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-/// What strangers may fill, each entry known by a number that grows with every new one. When there
-/// are too many, the oldest of the host that has the most is evicted, so that a host's storm costs
-/// that host alone.
+/// A table that strangers may fill, whose entries have numbers that grow with every new one. When
+/// there are too many entries, the oldest one of the host that has the most is evicted, so that a
+/// host's storm costs that host alone.
 #[derive(Debug)]
 pub(crate) struct HostShares<Id, Host> {
     max: usize,
     len: usize,
     /// The entries of each host, oldest first.
     hosts: HashMap<Host, BTreeSet<Id>>,
-    /// Every host by how many it has.
+    /// The hosts by their number of entries.
     by_count: BTreeSet<(usize, Host)>,
 }
 
@@ -27,14 +27,15 @@ impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
         }
     }
 
-    /// Adds one that is not there; the one that is evicted for it, if there were too many.
+    /// Adds an entry that is not there; returns the entry that is evicted for it, if there were too
+    /// many.
     #[must_use]
     pub(crate) fn insert(&mut self, id: Id, host: Host) -> Option<Id> {
         self.add(id, host);
         (self.len > self.max).then(|| self.evict())?
     }
 
-    /// Adds one that is not there, however many there are.
+    /// Adds an entry that is not there, however many there are.
     pub(crate) fn add(&mut self, id: Id, host: Host) {
         let of_host = self.hosts.entry(host).or_default();
         let before = of_host.len();
@@ -43,7 +44,7 @@ impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
         self.count_changed(host, before, before + 1);
     }
 
-    /// Removes the oldest of the host that has the most.
+    /// Removes the oldest entry of the host that has the most.
     pub(crate) fn evict(&mut self) -> Option<Id> {
         let &(_, host) = self.by_count.last()?;
         let oldest = *self.hosts.get(&host)?.first()?;
@@ -55,7 +56,7 @@ impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
         self.len
     }
 
-    /// Removes one. False: it was not there.
+    /// Removes an entry. False: it was not there.
     pub(crate) fn remove(&mut self, id: Id, host: Host) -> bool {
         let Some(of_host) = self.hosts.get_mut(&host) else {
             return false;

@@ -38,7 +38,7 @@ pub(super) enum PeerState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestProof {
     Proven,
-    /// Of [`RDM_CLAIM_TIMEOUT`] so many parts are left, and this one ends then.
+    /// `parts_left` parts of [`RDM_CLAIM_TIMEOUT`] are left; the current one ends at `part_ends`.
     Unproven {
         parts_left: u32,
         part_ends: Instant,
@@ -69,7 +69,7 @@ impl PeerState {
     }
 }
 
-/// The peer's address is dialled on the side, since an unproven request names it with another
+/// A dial of the peer's address on the side, since an unproven request names the peer with another
 /// incarnation than its connection has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verification {
@@ -81,7 +81,7 @@ pub(super) struct Verification {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) state: PeerState,
-    /// An operation waits for a connection, since then.
+    /// The time since which an operation waits for a connection, if one does.
     pub(super) wanted: Option<Instant>,
     /// Failed attempts since a connection held.
     pub(super) failures: u32,
@@ -95,22 +95,22 @@ pub(super) struct Peer {
     /// unproven request of it accepted, until it is connected.
     pub(super) contested: bool,
     pub(super) verification: Option<Verification>,
-    /// No verification before that, after so many in vain.
+    /// No verification begins before this time, after failed ones.
     pub(super) next_verification: Option<Instant>,
     pub(super) failed_verifications: u32,
-    /// It is only remembered: its number among the retired peers.
+    /// Its number among the retired peers, if it is only remembered.
     pub(super) retired: Option<u64>,
     /// When to update it.
     pub(super) timer: Option<Instant>,
 }
 
-/// A part of the time that an unproven attempt has.
+/// Returns the length of one part of the time that an unproven attempt has.
 fn claim_part() -> Duration {
     RDM_CLAIM_TIMEOUT / RDM_CLAIM_PARTS
 }
 
 impl RequestProof {
-    /// Of a request that is accepted now.
+    /// Returns the proof of a request that is accepted now.
     pub(super) fn of_request(is_proven: bool, now: Instant) -> Self {
         match is_proven {
             true => RequestProof::Proven,
@@ -146,7 +146,7 @@ impl Peer {
         self.state = to;
     }
 
-    /// The connection of this attempt is up: what was held against the peer is cleared.
+    /// Notes that the connection of this attempt is up, and clears what was held against the peer.
     pub(super) fn connected(&mut self, attempt: AttemptId, incarnation: u32, now: Instant) {
         self.wanted = None;
         self.rejections = 0;
@@ -163,7 +163,7 @@ impl Peer {
         });
     }
 
-    /// When a part of its unproven attempt's time ends, if that is limited.
+    /// Returns when the current part of its unproven attempt's time ends, if that time is limited.
     pub(super) fn unproven_part_ends(&self) -> Option<Instant> {
         match self.state {
             PeerState::Accepting {
@@ -174,7 +174,7 @@ impl Peer {
         }
     }
 
-    /// A part of its unproven attempt's time has ended. True if that was the last: the attempt is
+    /// Ends a part of its unproven attempt's time. True if that was the last part: the attempt is
     /// to be retracted.
     pub(super) fn end_unproven_part(&mut self, now: Instant) -> bool {
         let PeerState::Accepting { proof, .. } = &mut self.state else {

@@ -43,7 +43,7 @@ impl Peers {
         }
     }
 
-    /// Takes a peer back that was retired.
+    /// Takes a retired peer back.
     pub(super) fn recall(&mut self, at: PeerAddr) {
         let Some(peer) = self.peers.get_mut(&at) else {
             return;

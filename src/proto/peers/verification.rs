@@ -1,4 +1,4 @@
-//! What a request is worth that has not proven a key, and how it is verified.
+//! How a request is judged that has not proven a key, and how it is verified.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::limits::{RDM_CHECK_TIMEOUT, RDM_CHECKS_MAX};
 pub(crate) enum VerificationOutcome {
     /// The peer has restarted: the connection replaces the old one, which ends.
     Promote,
-    /// Closes it.
+    /// The connection is closed.
     Drop,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 }
 
 impl Peers {
-    /// Whether the request would count if its sender proved the key.
+    /// True if the request would count if its sender proved the key.
     pub(crate) fn would_count(&self, request: &Request) -> bool {
         let state = self.peers.get(&request.from).map(|peer| &peer.state);
         if request.from == request.to {
@@ -64,7 +64,7 @@ impl Peers {
         };
         match peer.state {
             _ if self.closing.is_some() && peer.wanted.is_none() => Verdict::Reject,
-            // It comes back, and is counted again.
+            // The peer comes back, and is counted again.
             PeerState::Disconnected { .. } if peer.retired.is_some() => {
                 accept_if(request.is_known || self.has_room_for(request.from))
             }
@@ -78,8 +78,8 @@ impl Peers {
                 proof: RequestProof::Unproven { .. } | RequestProof::Retracted,
                 ..
             } if is_unproven => Verdict::Contest,
-            // Who has a connection asks for no other: the peer may have given up the one that is
-            // up here.
+            // A peer that has a connection asks for no other: it may have given up the connection
+            // that is up here.
             PeerState::Up { incarnation, .. } if incarnation == request.incarnation => {
                 Verdict::Doubt
             }
@@ -91,8 +91,9 @@ impl Peers {
         }
     }
 
-    /// An unproven request names a connected peer with another incarnation: dials the peer's
-    /// address on the side, if no verification is in progress, paused for, or one too many.
+    /// Dials the address of a connected peer on the side, since an unproven request names it with
+    /// another incarnation. Does nothing if the peer cannot be dialled, if a verification of it is
+    /// in progress or paused for, or if too many are in progress.
     pub(super) fn begin_verification(&mut self, at: PeerAddr, now: Instant) {
         let attempt = self.new_attempt();
         let Some(peer) = self.peers.get_mut(&at) else {
@@ -121,7 +122,8 @@ impl Peers {
         ended.is_some()
     }
 
-    /// The request was not the peer's: the pause before the next verification doubles.
+    /// Counts a verification in vain, since the request was not the peer's: the pause before the
+    /// next one doubles.
     pub(super) fn count_failed_verification(&mut self, at: PeerAddr, now: Instant) {
         if let Some(peer) = self.peers.get_mut(&at) {
             peer.next_verification = Some(now + pause_after(peer.failed_verifications));
@@ -130,9 +132,9 @@ impl Peers {
         self.set_timer(at, now);
     }
 
-    /// A verification has become a connection with what listens at the peer's address. It replaces
-    /// the connection with another incarnation; if the old connection is ending or has ended, it is
-    /// the peer's connection from now on.
+    /// Handles a verification that has become a connection with what listens at the peer's address.
+    /// It replaces the connection with another incarnation; if the old connection is ending or has
+    /// ended, it is the peer's connection from now on.
     pub(crate) fn handle_verified(
         &mut self,
         at: PeerAddr,
@@ -158,8 +160,8 @@ impl Peers {
         VerificationOutcome::Promote
     }
 
-    /// A verification has failed. `incarnation`: what listens at the peer's address reported it
-    /// with its reject. Without a key that proves as much as a connection.
+    /// Handles a verification that has failed. `incarnation`: what listens at the peer's address
+    /// has reported it with its reject. Without a key that proves as much as a connection.
     pub(crate) fn handle_verification_failed(
         &mut self,
         at: PeerAddr,

@@ -8,7 +8,7 @@ use crate::limits::READ_REQUESTS_MAX;
 use crate::proto::{ExtensionParams, OFFERED};
 use crate::wire::{ByteOrder, Capabilities, FrameHeader};
 
-/// Two machines that live with refusals, the second with a region of 8 bytes under the key 1.
+/// Two machines that tolerate refusals, the second with a region of 8 bytes under the key 1.
 fn pair() -> Pair {
     let params = ExtensionParams {
         capabilities: OFFERED,
@@ -32,7 +32,7 @@ fn flush(side: &mut TestConnection, wire: &mut VecDeque<u8>) {
     }
 }
 
-/// What `b` says to all that `a` has posted, taken in as one turn.
+/// Returns what `b` answers to all that `a` has posted, taken in as one turn.
 fn answers(pair: &mut Pair) -> Vec<u8> {
     flush(&mut pair.a, &mut pair.b.wire);
     while pair.b.move_in(usize::MAX) {}
@@ -40,7 +40,7 @@ fn answers(pair: &mut Pair) -> Vec<u8> {
     pair.a.wire.iter().copied().collect()
 }
 
-/// These frames, numbered from `id` on.
+/// Encodes these frames, numbered from `id` on.
 fn encoded(headers: &[FrameHeader], id: u8) -> Vec<u8> {
     let numbered = (id..).zip(headers);
     numbered
@@ -63,7 +63,7 @@ fn what_one_turn_takes_in_is_acknowledged_by_one_frame() {
     pair.run();
     assert_eq!(pair.a.order, (0..64).collect::<Vec<_>>());
     assert!(pair.a.ended.values().all(|end| end.end.result.is_ok()));
-    // A single one needs no count.
+    // A single ack needs no count.
     pair.a.write(64, b"w", &[(1, 0, 1)]);
     assert_eq!(answers(&mut pair), encoded(&[FrameHeader::Ack], 2));
 }

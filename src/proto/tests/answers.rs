@@ -141,9 +141,9 @@ fn an_ack_overtakes_the_parts_of_an_answer() {
     assert!(bytes[1..].iter().all(|byte| *byte == 3));
 }
 
-/// docs/extension.md: "READ_DATA and READ_END alternate with queued messages and RMA": what is
-/// posted here gets its way though the peer always has reads outstanding, injected or not, and the
-/// reads do too.
+/// docs/extension.md: "READ_DATA and READ_END alternate with queued messages and RMA": operations
+/// that are posted here, injected or not, go out though the peer always has reads outstanding, and
+/// the reads are answered too.
 #[test]
 fn a_peer_that_reads_for_ever_holds_up_no_message() {
     let mut pair = living_with(1);

@@ -37,8 +37,8 @@ fn sum(form: AtomicForm) -> AtomicCall {
 }
 
 impl TestConnection {
-    /// Posts it with these operands; one that fetches has as many bytes for its results as the
-    /// segments have.
+    /// Posts an atomic operation with these operands; one that fetches has as many bytes for its
+    /// results as the segments have.
     fn atomic(
         &mut self,
         token: u64,
@@ -333,7 +333,7 @@ fn guesses_by_atomic_operations_are_counted() {
     }
 }
 
-/// One end each, with its memory, wherever the connection breaks.
+/// Each operation ends once, with its memory, wherever the connection breaks.
 #[test]
 fn a_lost_connection_ends_each_operation_once_with_its_memory() {
     for cut in 0..400 {
@@ -368,8 +368,8 @@ fn a_lost_connection_ends_each_operation_once_with_its_memory() {
     }
 }
 
-/// fi_cancel: what has not gone out ends as Canceled; what has runs to its end. A time limit ends
-/// both, and the answer that comes later is dropped.
+/// fi_cancel: an operation that has not gone out ends as Canceled; one that has runs to its end. A
+/// time limit ends both, and the answer that comes later is dropped.
 #[test]
 fn cancelled_and_expired_operations_leave_the_answers_of_others_in_place() {
     for form in [AtomicForm::Update, AtomicForm::Fetch] {
@@ -402,7 +402,7 @@ fn cancelled_and_expired_operations_leave_the_answers_of_others_in_place() {
     }
 }
 
-/// Toward a peer that has not agreed to them there are none: Unsupported, at the post.
+/// With a peer that has not agreed to atomic operations a post of one fails as Unsupported.
 #[test]
 fn without_agreement_they_are_refused_at_the_post() {
     let without = |one| ExtensionParams {

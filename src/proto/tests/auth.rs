@@ -13,7 +13,7 @@ use crate::wire::{ByteOrder, Capabilities};
 const PAGE: &str = include_str!("../../../docs/extension.md");
 const KEY: &[u8] = b"tokio-fabric key";
 
-/// The frame of this name in section 9.
+/// Returns the frame of this name in section 9.
 fn golden(name: &str) -> Vec<u8> {
     let (_, block) = PAGE.split_once("```proof\n").expect("the golden block");
     let (block, _) = block.split_once("```").expect("its end");
@@ -52,14 +52,14 @@ fn pair_of(initiator: &[u8], acceptor: &[u8]) -> Pair {
     pair
 }
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     ToAcceptor,
     ToInitiator,
 }
 
-/// All that one side sends now.
+/// Returns all bytes that one side sends now.
 fn say(side: &mut TestConnection) -> Vec<u8> {
     let mut said = std::collections::VecDeque::new();
     loop {
@@ -185,7 +185,7 @@ fn the_golden_proofs_of_the_page_are_what_we_say() {
         [golden("proof"), golden("acceptor hello")].concat()
     );
     assert_eq!(said[3], golden("initiator hello"));
-    // Of the refusal, the page shows a sender's first frame.
+    // For the refusal, the page shows the first frame of a sender.
     let mut refused = play(b"another key")[2].clone();
     refused[7] = 0;
     assert_eq!(refused, golden("refused"));
@@ -266,7 +266,7 @@ fn a_replayed_proof_is_refused() {
     let mut pair = pair_of(KEY, KEY);
     let (asked, answered) = connect(&mut pair);
     assert!(is_connected(&pair.a) && is_connected(&pair.b));
-    // All that the initiator said, to the acceptor's next connection.
+    // All bytes of the initiator are replayed to the acceptor's next connection.
     let mut pair = pair_of(KEY, KEY);
     demand(&mut pair.b, KEY, 0x80);
     pair.b.wire.extend(&asked[..37]);
@@ -277,7 +277,7 @@ fn a_replayed_proof_is_refused() {
     assert_eq!(say(&mut pair.b).len(), 16, "a refusal");
     assert_eq!(fault(&pair.b), Some(ErrorKind::NotAuthorized));
     assert!(!is_connected(&pair.b));
-    // All that the acceptor said, to the initiator's next connection.
+    // All bytes of the acceptor are replayed to the initiator's next connection.
     let mut pair = pair_of(KEY, KEY);
     demand(&mut pair.a, KEY, 0x90);
     pair.a.machine.begin_connect(b"asked");
@@ -293,7 +293,7 @@ fn a_replayed_proof_is_refused() {
 /// later."
 #[test]
 fn a_reflected_proof_is_refused() {
-    // An acceptor without the key that gives the initiator its own proof back.
+    // An acceptor without the key gives the initiator its own proof back.
     let mut pair = pair_of(KEY, b"");
     let mut answer = Vec::new();
     let (said, _) = connect_through(&mut pair, |way, bytes| match way {
@@ -309,7 +309,7 @@ fn a_reflected_proof_is_refused() {
     assert_eq!(said.len(), 37 + 84 + 16, "an answer, and a refusal");
     assert_eq!(fault(&pair.a), Some(ErrorKind::NotAuthorized));
     assert!(!is_connected(&pair.a));
-    // And the acceptor, who hears its own auth_hello as the initiator's.
+    // The acceptor too gets its own auth_hello back, as the initiator's.
     let mut pair = pair_of(KEY, KEY);
     let mut auth_hello = Vec::new();
     connect_through(&mut pair, |way, bytes| match way {
@@ -321,7 +321,7 @@ fn a_reflected_proof_is_refused() {
 }
 
 /// docs/extension.md: "A proof is of no use on another connection": an initiator's proof for one
-/// who asked for it, shown to another acceptor who asks for one.
+/// acceptor is shown to another acceptor that asks for one.
 #[test]
 fn a_proof_for_another_connection_is_refused() {
     let mut lured = pair_of(KEY, b"the impostor's");

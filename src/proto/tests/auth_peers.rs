@@ -19,7 +19,7 @@ fn demand(side: &mut TestConnection, key: &[u8], first: u8) {
     side.machine.demand_key(AuthSecret::of(key), nonce);
 }
 
-/// Both have a key, and `a` has posted.
+/// A pair of which both sides have a key, and `a` has posted.
 fn keyed(a: &[u8], b: &[u8]) -> Pair {
     let mut pair = extended().idle();
     demand(&mut pair.a, a, 0x20);
@@ -28,7 +28,7 @@ fn keyed(a: &[u8], b: &[u8]) -> Pair {
     pair
 }
 
-/// All that one side has to say now reaches the other.
+/// Moves all bytes that one side has to send now to the other.
 fn pass(from: &mut TestConnection, to: &mut TestConnection) {
     from.nudge();
     from.hand_out();
@@ -36,7 +36,7 @@ fn pass(from: &mut TestConnection, to: &mut TestConnection) {
     while to.move_in(usize::MAX) {}
 }
 
-/// All that one side says now.
+/// Returns all bytes that one side sends now.
 fn say(side: &mut TestConnection) -> Vec<u8> {
     let mut said = std::collections::VecDeque::new();
     side.nudge();
@@ -60,7 +60,7 @@ fn posts_wait_for_the_proof_and_then_go_out() {
     assert!(pair.a.ended.contains_key(&1));
 }
 
-/// docs/extension.md, section 9: a peer with another key learns so, even from a side with posts
+/// docs/extension.md, section 9: a peer with another key is refused, even by a side with posts
 /// waiting, and those stay.
 #[test]
 fn a_wrong_key_is_refused_whatever_is_posted() {
@@ -186,7 +186,7 @@ fn a_peer_without_announcements_proves_its_key_like_others() {
     );
 }
 
-/// An attempt without the key is none, should anybody forget to demand it again.
+/// An attempt for which the key was not demanded again fails.
 #[test]
 fn an_attempt_that_begins_again_without_its_key_fails() {
     for dials in [true, false] {
@@ -207,7 +207,7 @@ fn an_attempt_that_begins_again_without_its_key_fails() {
 fn an_answer_is_judged_by_each_of_several_keys() {
     let keys: [&[u8]; 3] = [b"one key", KEY, b"a third key"];
     let secrets = || keys.map(AuthSecret::of).to_vec();
-    // The answer of an initiator with this key to the challenge of an acceptor with all of them.
+    // The answer of an initiator with this key to the challenge of an acceptor with all keys.
     let exchange = |key: &[u8]| {
         let mut pair = extended().idle();
         demand(&mut pair.a, key, 0x20);

@@ -31,7 +31,7 @@ fn write(bytes: &[u8]) -> Operation<u64> {
     )
 }
 
-/// Posts one of each kind, the second with an unknown key if `bad`.
+/// Posts one operation of each kind, the second with an unknown key if `bad`.
 fn post_some(pair: &mut Pair, bad: bool) {
     pair.b.host.region(7, vec![0; 8], REMOTE);
     pair.a.post(1, untagged(b"first"));
@@ -146,8 +146,8 @@ fn posts_before_connected_take_places_of_the_context() {
     assert_eq!(pair.a.order, [1, 2, 3]);
 }
 
-/// Whatever ends an attempt, at whatever point: what is posted survives it, in its order, and so
-/// does what is posted in between.
+/// Whatever ends an attempt, at whatever point: the operations that are posted survive it, in their
+/// order, and so do those that are posted in between.
 #[test]
 fn an_attempt_that_is_given_up_loses_nothing() {
     for setup in [plain(), extended()] {

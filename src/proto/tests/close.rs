@@ -17,7 +17,7 @@ fn connected() -> Pair {
     pair
 }
 
-/// What a port does once both CLOSEs are out: ends the stream, and closes at the peer's end.
+/// Does what a port does once both CLOSEs are out: ends the stream, and closes at the peer's end.
 fn finish(pair: &mut Pair) {
     for _ in 0..4 {
         pair.run();
@@ -136,7 +136,7 @@ fn held_messages_end_when_the_peer_closes() {
     assert_eq!(last_event(&pair.a), "closed: in order");
 }
 
-/// Nothing can be posted for a peer that has said CLOSE, but what it sent before can be received.
+/// Nothing can be posted for a peer that has sent CLOSE, but what it sent before can be received.
 #[test]
 fn what_came_before_the_close_can_still_be_received() {
     let mut pair = connected();

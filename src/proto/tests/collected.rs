@@ -31,7 +31,7 @@ fn pairs() -> Vec<Pair> {
     pairs
 }
 
-/// Moves so many bytes, and whatever they bring about at the second side.
+/// Moves up to `most` bytes, and lets the second side process them.
 fn move_some(pair: &mut Pair, most: usize) {
     pair.a.hand_out();
     pair.a.move_out(most, &mut pair.b.wire);
@@ -53,7 +53,7 @@ fn an_announcement_is_a_violation(side: &mut TestConnection) {
     assert_eq!(fault, Some(ErrorKind::ProtocolViolation));
 }
 
-/// Of each message every part but the last byte has come, and all receives are still there for
+/// Every part of each message but the last byte has come, and all receives are still there for
 /// others. The header may come in parts, too.
 #[test]
 fn a_message_takes_a_shared_receive_only_as_a_whole() {
@@ -75,8 +75,8 @@ fn a_message_takes_a_shared_receive_only_as_a_whole() {
     }
 }
 
-/// What came as a whole and finds neither a receive nor room waits for one of the two, in order
-/// with what is behind it; also when its sender has ended the stream.
+/// A message that came as a whole and finds neither a receive nor room waits for one of the two, in
+/// order with the messages behind it; also when its sender has ended the stream.
 #[test]
 fn a_whole_message_waits_for_its_receive() {
     for ends in [false, true] {
@@ -121,7 +121,7 @@ fn a_message_that_never_is_whole_costs_no_receive() {
 }
 
 /// A message over the limit ends its connection before a receive is taken, and both sides say why;
-/// who speaks the plain protocol sees the end alone.
+/// a peer with the plain protocol sees only the end.
 #[test]
 fn a_message_over_the_limit_ends_its_connection() {
     for mut pair in pairs() {
@@ -146,8 +146,8 @@ fn a_message_over_the_limit_ends_its_connection() {
     }
 }
 
-/// Nothing is announced to who has a limit, and an announcement breaks the protocol: a receive that
-/// is matched with one would wait for its sender.
+/// Nothing is announced to a side with a limit, and an announcement breaks the protocol: a receive
+/// that is matched with one would wait for its sender.
 #[test]
 fn nothing_is_announced_where_messages_have_a_limit() {
     for limited_side in [[true, false], [false, true], [true, true]] {
@@ -200,9 +200,9 @@ fn who_dials_with_a_limit_takes_no_announcements_whatever_is_answered() {
     assert_eq!(pair.a.shared().posted.len(), 1);
 }
 
-/// docs/extension.md: a side awaits its peer while "a frame [...] has begun to arrive": a message
-/// that is collected has, although no receive is taken yet. One that is whole, and waits for a
-/// receive, does not await the peer.
+/// docs/extension.md: a side awaits its peer while "a frame [...] has begun to arrive": that holds
+/// for a message that is collected, although no receive is taken yet. A whole message that waits
+/// for a receive does not await the peer.
 #[test]
 fn a_message_that_is_collected_awaits_its_peer() {
     let setup = Setup {

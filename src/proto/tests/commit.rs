@@ -95,7 +95,8 @@ fn a_connection_that_ends_while_a_commit_is_made_ends_it() {
     }
 }
 
-/// What cannot be made persistent is refused where that can be said, and else ends the connection.
+/// A write that cannot be made persistent is refused where that can be said, and else ends the
+/// connection.
 #[test]
 fn a_commit_that_fails_is_no_success() {
     let missing = || Error::new(ErrorKind::BadAddress, "");

@@ -193,7 +193,8 @@ fn a_withdrawn_receive_takes_its_credit_back() {
     assert_eq!(pair.b.end_of(5), (Ok(4), b"mnop".to_vec()));
 }
 
-/// What no peer of ours sends: counts that jump, STALLED without end. Nothing grows or breaks.
+/// Reports that no peer of ours sends: counts that jump, STALLED without end. Nothing grows or
+/// breaks.
 #[test]
 fn strange_counts_are_only_numbers() {
     for posted in [0, 1, u64::MAX - 1, u64::MAX] {
@@ -263,7 +264,7 @@ fn where_receives_are_shared_credit_comes_when_a_message_is_taken() {
     assert!(!pair.b.is_paused());
 }
 
-/// What is matched as it comes is no credit's matter: a stream of messages that all find their
+/// Messages that are matched as they come need no credit: a stream of messages that all find their
 /// receives is never delayed for long, and gets few reports.
 #[test]
 fn messages_that_find_their_receives_use_up_no_promise() {

@@ -15,11 +15,11 @@ const BUDGET: usize = 3 * (8 + UNEXPECTED_OVERHEAD);
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A receive of anyone's datagrams, or of one peer's.
+    /// Posts a receive for anyone's datagrams, or for one peer's.
     Post(Option<u8>),
-    /// From this peer; by a destination if there is one, else by the copying path.
+    /// A datagram from this peer; in a destination if there is one, else on the copying path.
     Arrive { from: u8, in_place: bool },
-    /// Takes back the so manieth receive that was ever posted.
+    /// Takes back the receive that was posted as the n-th.
     Cancel(usize),
 }
 
@@ -48,7 +48,7 @@ struct Plain {
     posted: Vec<(usize, Option<u8>)>,
     unexpected: Vec<(u8, u64)>,
     dropped: u64,
-    /// Which receive got which datagram, or was cancelled.
+    /// The receives that have ended, with the datagram they got; `None`: cancelled.
     ended: Vec<(usize, Option<u64>)>,
 }
 

@@ -151,7 +151,7 @@ fn the_message_of_a_dropped_receive_goes_to_the_next_one() {
     }
 }
 
-/// The same for a receive that had ended, but whose owner never looked.
+/// The same holds for a receive that had ended, but whose owner never looked.
 #[test]
 fn a_message_whose_receive_is_dropped_is_the_next_one_again() {
     let mut pair = Pair::connected();

@@ -64,8 +64,8 @@ fn a_fence_goes_out_after_the_ends_of_all_before_it() {
     assert_eq!(pair.b.end_of(3), (Ok(6), b"behind".to_vec()));
 }
 
-/// A fence waits for an announced message until that has been taken; the data of what is before it
-/// passes.
+/// A fence waits for an announced message until the peer has taken it; the data of a message before
+/// the fence passes.
 #[test]
 fn a_fence_waits_for_announced_messages() {
     for setup in [plain(), extended()] {
@@ -101,8 +101,8 @@ fn a_fenced_message_is_announced_only_then() {
     assert_eq!(pair.a.order, [1, 2]);
 }
 
-/// What ends without being sent is waited for no longer, and a fence that is withdrawn holds
-/// nothing up. What waits for room in the context counts as posted before.
+/// A fence waits no longer for operations that end without being sent, and a fence that is
+/// withdrawn holds nothing up. Operations that wait for room in the context count as posted before.
 #[test]
 fn withdrawn_operations_and_fences_hold_nothing_up() {
     let mut setup = extended();
@@ -190,7 +190,8 @@ fn a_fence_behind_an_announced_message_survives_the_peers_disconnect() {
     }
 }
 
-/// What waits for room in its context when the peer closes has an end like what was queued then.
+/// An operation that waits for room in its context when the peer closes ends like those that were
+/// queued then.
 #[test]
 fn what_is_admitted_after_the_peers_close_goes_over_the_next_connection() {
     let mut setup = extended();

@@ -210,7 +210,7 @@ fn an_announced_length_takes_no_memory_by_itself() {
     }
 }
 
-/// What a peer must not send, and what it is called.
+/// Frames that a peer must not send, and the errors for them.
 #[test]
 fn frames_out_of_place_are_violations() {
     let frames = [

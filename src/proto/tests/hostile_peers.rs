@@ -230,8 +230,8 @@ fn what_a_peer_said_before_it_finished_is_heard() {
     }
 }
 
-/// A message that was being stored when its connection ended is not kept for, also when the link
-/// took its memory along.
+/// No room is kept for a message that was being stored when its connection ended, also when the
+/// link took its memory along.
 #[test]
 fn half_a_message_is_not_kept() {
     for len in [500, 3 * DIRECT_RECEIVE_MIN] {

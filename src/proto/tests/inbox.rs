@@ -1,4 +1,4 @@
-//! Streams of messages: what comes without a receive, is taken as it comes, and goes back.
+//! Streams of messages: messages that come without a receive, are taken as they come, and go back.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ impl Reader {
         }
     }
 
-    /// Takes what has come.
+    /// Takes the messages that have come.
     fn take(&mut self, side: &mut TestConnection) {
         let read = &mut self.read;
         let back = |free: &mut Vec<Vec<u8>>| std::mem::swap(free, read);
@@ -40,7 +40,7 @@ impl Reader {
         );
     }
 
-    /// The oldest that was taken: its bytes, and how many did not fit.
+    /// Returns the oldest message that was taken: its bytes, and how many did not fit.
     fn next(&mut self) -> Option<(Vec<u8>, usize)> {
         let message = self.unread.pop_front()?;
         let bytes = message.buffer[..message.len].to_vec();
@@ -165,8 +165,8 @@ fn a_message_that_a_stream_has_no_room_for_is_cut() {
     }
 }
 
-/// A stream that closes while a message comes in for it gives the message to the next receive; one
-/// whose connection ends then has what came in full before.
+/// A stream that closes while a message comes in for it gives the message to the next receive; a
+/// stream whose connection ends then has the messages that came in full before.
 #[test]
 fn a_message_that_is_under_way_outlives_its_stream() {
     let mut pair = Pair::connected();

@@ -8,7 +8,7 @@ use crate::error::ErrorKind;
 use crate::proto::{InjectedEnds, OpKind, PostOptions, Sizes};
 use crate::wire::{ByteOrder, Decoded, FrameHeader, decode};
 
-/// So many messages have ended since it was asked last, all of them sent.
+/// Checks that `sent` messages have ended since the last call, all of them sent.
 #[track_caller]
 fn expect_sent(connection: &mut super::side::TestConnection, sent: usize) {
     let ends = connection.machine.take_injected_ends();
@@ -127,7 +127,8 @@ fn a_fence_stands_between_injected_messages() {
     pair.a.machine.check();
 }
 
-/// Ruling 2, "Counters count both": what has not gone when the connection ends has failed, once.
+/// Ruling 2, "Counters count both": messages that have not gone when the connection ends have
+/// failed, once.
 #[test]
 fn injected_messages_fail_with_their_connection() {
     for broken in [false, true] {
@@ -203,7 +204,7 @@ fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
     pair.a.machine.check();
 }
 
-/// The frame counters and headers of what a side has said.
+/// Returns the frame counters and headers in the bytes that a side has sent.
 fn said(mut bytes: &[u8]) -> Vec<(u8, FrameHeader)> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {
@@ -310,7 +311,7 @@ fn a_context_full_of_reads_says_so_and_one_kept_free_takes_control_messages() {
     pair.a.machine.inject(b"control", None).unwrap();
 }
 
-/// The ends of awaited messages that were copied, of numbers below `count`.
+/// Returns the ends of the awaited messages that were copied, with numbers below `count`.
 fn ends_of(connection: &mut super::side::TestConnection, count: u64) -> Vec<Option<ErrorKind>> {
     let unsent = connection.machine.take_unsent();
     let before = connection.machine.injected_ended_before();

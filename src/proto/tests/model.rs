@@ -36,14 +36,14 @@ struct Posted {
     operation: OperationKind,
     bytes: Vec<u8>,
     detached: bool,
-    /// It names a key that no region has.
+    /// The operation names a key that no region has.
     refused: bool,
 }
 
 struct Message {
     token: u64,
     bytes: Vec<u8>,
-    /// How much of it is left, after a receive that was dropped while it landed there.
+    /// Bytes of it that are left, after a receive that was dropped while it landed there.
     left: usize,
     data: Option<u64>,
 }
@@ -55,7 +55,7 @@ struct Written {
     data: Option<u64>,
 }
 
-/// What one side has posted, and what must come of it.
+/// The operations that one side has posted, and the ends that they must have.
 struct Model {
     open: BTreeMap<u64, Posted>,
     /// Messages on their way to the other side, oldest first.
@@ -98,7 +98,7 @@ impl Model {
         }
     }
 
-    /// An answer came, which has to be the next one of its kind.
+    /// Handles an answer, which has to be the next one of its kind.
     fn answered(&mut self, token: u64, operation: OperationKind) {
         let of_kind = |(_, kind): &(u64, _)| *kind == operation;
         let first = self.acks.iter().position(of_kind).expect("this one");
@@ -114,7 +114,7 @@ impl Model {
     }
 }
 
-/// A length; of a hundred, `large` are received straight into their memory.
+/// Draws a length; `large` of a hundred are received straight into their memory.
 fn some_len(large: usize, rng: &mut Rng) -> usize {
     if rng.chance(large) {
         return DIRECT_RECEIVE_MIN + rng.below(50_000);
@@ -272,7 +272,8 @@ fn withdraw(side: &mut TestConnection, model: &mut Model, rng: &mut Rng) {
     side.take_events();
 }
 
-/// Compares what has ended on `side` with what was to come; `from` is the other side's model.
+/// Compares the operations that have ended on `side` with those that were to end; `from` is the
+/// other side's model.
 fn compare(side: &mut TestConnection, model: &mut Model, from: &mut Model) {
     while let Some(&token) = side.order.get(model.seen) {
         model.seen += 1;

@@ -1,5 +1,5 @@
-//! Two machines with a link between them that a test holds in its hands: bytes move when, and in
-//! the pieces that, the test (or its seed) says.
+//! Two machines and a link between them that a test controls: the test (or its seed) decides when
+//! bytes move, and in which pieces.
 
 use crate::mr::Access;
 use crate::proto::{ExtensionParams, SendOrder, Sizes};
@@ -15,7 +15,7 @@ pub(super) struct Pair {
     pub(super) b: TestConnection,
 }
 
-/// What lets a peer read and write.
+/// The rights that let a peer read and write.
 pub(super) const REMOTE: Access = Access::REMOTE;
 
 /// Contexts of one operation, and no room for unexpected messages.

@@ -7,7 +7,7 @@ use crate::error::ErrorKind;
 use crate::limits::{READ_REQUESTS_MAX, UNEXPECTED_OVERHEAD};
 use crate::proto::{MatchCriteria, Sizes};
 
-/// What reading waits for.
+/// The reason why reading pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
     /// A receive of the connection's own, or room in its store.
@@ -31,9 +31,9 @@ const PAUSES: [Pause; 4] = [
 const LEN: usize = 3000;
 const HEADER: usize = 16;
 
-/// A pair of which the first side has sent what pauses the second: it waits in the second's wire,
-/// with a message behind it of which so many bytes come. The second has sent what waits for an
-/// answer, or nothing.
+/// A pair whose first side has sent what pauses the second: it waits in the second's wire, with
+/// `behind` bytes of a message behind it. The second side has sent a message that waits for an
+/// answer, if `is_sending`.
 fn pair_of(pause: Pause, behind: usize, is_sending: bool) -> Pair {
     let mut pair = match pause {
         Pause::SharedReceive => {
@@ -128,7 +128,7 @@ fn the_end_of_a_stream_is_found_behind_every_pause() {
                 }
                 read_on(b, piece, true);
                 match pause {
-                    // What is here as a whole is stored, and the rest is no message.
+                    // A message that is here as a whole is stored, and the rest is no message.
                     Pause::Receive => assert_eq!(fault(b), Some(ErrorKind::PeerClosed), "{what}"),
                     Pause::Answers => assert!(b.machine.awaits_ended_peer(), "{what}"),
                     Pause::SharedReceive | Pause::Report => {
@@ -136,7 +136,7 @@ fn the_end_of_a_stream_is_found_behind_every_pause() {
                         assert_eq!(b.machine.awaits_ended_peer(), is_sending, "{what}");
                     }
                 }
-                // What was waited for comes, so the end is read, or found out of reach.
+                // The pause ends, so the end of the stream is read, or found out of reach.
                 b.host.slots = usize::MAX / 2;
                 if pause == Pause::SharedReceive {
                     b.receive_any(1, MatchCriteria::Message, LEN);

@@ -43,7 +43,7 @@ impl Kept {
     }
 }
 
-/// The receives of one endpoint, of which one connection is looked at.
+/// The receives of one endpoint, as one of its connections sees them.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) posted: Vec<PostedReceive<u64>>,
@@ -93,7 +93,7 @@ impl Shared {
         self.kept.iter().map(Kept::cost).sum()
     }
 
-    /// True if all that is kept has come in full.
+    /// True if all messages that are kept have come in full.
     pub(super) fn is_at_rest(&self) -> bool {
         self.kept
             .iter()
@@ -255,7 +255,7 @@ impl TestConnection {
         self.take_events();
     }
 
-    /// The same, for messages of the peer of this source alone.
+    /// Posts a shared receive for messages of the peer of this source alone.
     pub(super) fn receive_from(&mut self, token: u64, source: SourceId, len: usize) {
         self.receive_any(token, MatchCriteria::Message, len);
         let shared = self.shared();
@@ -303,7 +303,7 @@ impl TestConnection {
         self.receive_any(token, MatchCriteria::Tagged { tag, ignore: 0 }, len);
     }
 
-    /// Withdraws a shared receive; false: it is a connection's, or has ended.
+    /// Withdraws a shared receive; false: a connection has it, or it has ended.
     pub(super) fn withdraw_shared(&mut self, token: u64) -> bool {
         let shared = self.host.shared.as_mut().expect("its receives are shared");
         let at = shared.posted.iter().position(|it| it.record.token == token);

@@ -14,7 +14,7 @@ use crate::wire::{ByteOrder, FrameHeader};
 
 const PAGE: &str = include_str!("../../../docs/extension.md");
 
-/// Two machines that agreed to live with so many refusals.
+/// Two machines that agreed to tolerate so many refusals.
 pub(super) fn living_with(refusals_max: u32) -> Pair {
     let params = ExtensionParams {
         capabilities: OFFERED,
@@ -500,7 +500,7 @@ fn what_the_endpoint_was_opened_without_is_refused_with_that_reason() {
     assert!(!pair.b.machine.is_ending_for_cause());
 }
 
-/// Toward a plain peer the end of the connection is all that says so.
+/// A plain peer notices a refusal only by the end of the connection.
 #[test]
 fn a_plain_peer_is_refused_by_the_end_of_the_connection() {
     for read in [false, true] {
@@ -547,7 +547,7 @@ fn a_message_to_an_endpoint_that_receives_none_ends_the_connection() {
     }
 }
 
-/// What both sides of an endpoint can do that has these capabilities and no others.
+/// The capabilities of both sides of an endpoint that has these and no others.
 pub(super) fn only(caps: Caps) -> SideCaps {
     SideCaps::of_both(caps)
 }

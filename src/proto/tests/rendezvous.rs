@@ -185,7 +185,8 @@ fn a_small_receive_gets_the_front_and_the_stream_goes_on() {
     }
 }
 
-/// There are 254 names; who finds none waits in its lane, RMA passes, and nothing is lost.
+/// There are 254 indices; a message that finds none waits in its lane, RMA passes, and nothing is
+/// lost.
 #[test]
 fn without_a_name_a_message_waits_and_rma_passes() {
     for order in [SendOrder::Free, SendOrder::Strict] {

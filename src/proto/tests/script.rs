@@ -281,8 +281,8 @@ fn a_remote_read_counts_once_its_answer_has_left() {
     assert_eq!(pair.b.remote_accesses, [OperationKind::RemoteRead]);
 }
 
-/// Writes land in their segments, large ones directly; a plain one is counted, one with data
-/// reported.
+/// Writes land in their segments, large ones directly; a write without data is counted, one with
+/// data is reported.
 #[test]
 fn writes_scatter_over_their_segments() {
     let mut pair = Pair::connected();

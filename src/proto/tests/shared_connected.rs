@@ -77,7 +77,7 @@ fn what_no_shared_receive_takes_waits_at_its_sender() {
     }
 }
 
-/// What is for the other direction's receives is not announced: those are the connection's own.
+/// Messages of the other direction are not announced: their receives are the connection's own.
 #[test]
 fn each_direction_is_for_itself() {
     let mut pair = connected(extended());
@@ -89,8 +89,8 @@ fn each_direction_is_for_itself() {
     assert_eq!(pair.b.end_of(1), (Ok(50_000), vec![7; 50_000]));
 }
 
-/// The end of the connection ends what was announced, and no shared receive but one whose message
-/// had been asked for, which is posted again.
+/// The end of the connection ends the announced messages. It ends no shared receive; one whose
+/// message had been asked for is posted again.
 #[test]
 fn the_end_of_a_connection_leaves_shared_receives() {
     let mut pair = connected(extended());

@@ -47,21 +47,21 @@ struct Model {
     /// All messages ever accepted and not withdrawn, by token.
     messages: BTreeMap<u64, Message>,
     receives: BTreeMap<u64, Receive>,
-    /// Of each message that was received: the place and the wish of its receive.
+    /// For each message that was received: the place of its receive, and what that receive wanted.
     matched: BTreeMap<u64, (u64, MatchCriteria)>,
     ended: usize,
     seen: usize,
     link: Link,
 }
 
-/// What a port knows of its connection's end.
+/// The state of a connection's end, as the port knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Link {
     #[default]
     Up,
     /// This side ends it.
     Ending,
-    /// It is over; what is left goes over the next.
+    /// It is over; what is left goes over the next connection.
     Over,
 }
 
@@ -91,7 +91,7 @@ fn post(side: &mut TestConnection, model: &mut Model, token: u64, rng: &mut Rng)
         2..8 => rng.below(3000),
         _ => 8 + rng.below(100),
     };
-    // By its first bytes, or its data, a message is known again.
+    // A message is recognised by its first bytes, or by its data.
     let mut bytes = rng.bytes(len.max(8));
     bytes[..8].copy_from_slice(&token.to_le_bytes());
     bytes.truncate(len);
@@ -159,7 +159,7 @@ fn post(side: &mut TestConnection, model: &mut Model, token: u64, rng: &mut Rng)
     }
 }
 
-/// What the port of this side does about the end of its connection.
+/// Does what the port of this side does about the end of its connection.
 fn look_after(side: &mut TestConnection, there: &mut TestConnection, model: &mut Model) {
     if model.link == Link::Over {
         return;
@@ -198,8 +198,8 @@ fn connect_again(pair: &mut Pair, a: &mut Model, b: &mut Model, setup: Setup) {
     pair.handshake_peers(ByteOrder::Native);
 }
 
-/// Who has nothing to send can end a connection at any moment: the other side does not need a
-/// receive for that, nor a clock.
+/// A side that has nothing to send can end a connection at any moment: the other side needs neither
+/// a receive for that, nor a clock.
 fn must_agree(pair: &mut Pair, a: &mut Model, b: &mut Model, seed: u64) {
     for _ in 0..4 {
         pair.run();
@@ -231,7 +231,7 @@ fn withdraw(side: &mut TestConnection, model: &mut Model, rng: &mut Rng) {
         _ => side.machine.expire(sent.key, None),
     };
     assert_ne!(withdrawn, Withdrawn::Gone, "an open operation is not gone");
-    // One that is moving ends so only if it was announced, and is withdrawn.
+    // An operation that is moving ends so only if it was announced, and is withdrawn.
     let is_unsent = matches!(phase, Some(Phase::Waiting | Phase::Queued | Phase::Moving));
     if withdrawn == Withdrawn::Ended && is_unsent {
         model.messages.remove(&token);
@@ -311,7 +311,8 @@ fn check_order(model: &Model, put_back: &BTreeSet<u64>) {
         for (second, (later, wanted_later)) in &all[at + 1..] {
             let kinds = [first, second].map(|token| model.messages[*token].kind);
             let both = |wanted: MatchCriteria| kinds.iter().all(|kind| wants(wanted, *kind));
-            // What came while a receive was matched with a withdrawn message has passed it by.
+            // A message that came while a receive was matched with a withdrawn one has passed it
+            // by.
             let is_late = put_back.contains(later);
             assert!(
                 is_late || !(both(*wanted) && both(*wanted_later)) || place < later,

@@ -20,7 +20,7 @@ use crate::wire::{RemoteSegment, Segments};
 
 /// Tokens with this bit report to the completion queue, and so need one of its slots.
 pub(super) const QUEUED: u64 = 1 << 63;
-/// Such a token has got its slot.
+/// Tokens with this bit too have got their slot.
 const RESERVED: u64 = 1 << 62;
 
 /// Numbers from a seed.
@@ -53,14 +53,14 @@ impl Rng {
     }
 }
 
-/// What one machine asks of its host.
+/// The host of one machine.
 pub(super) struct TestHost {
     pub(super) regions: MrTable,
     /// Free slots of the completion queue.
     pub(super) slots: usize,
     /// Slots reserved for remote data that has not been reported yet.
     pub(super) unasked: usize,
-    /// What the endpoint admits of its peer.
+    /// The capabilities of the endpoint, which limit its peer.
     pub(super) caps: SideCaps,
     /// Receives that are shared with other connections.
     pub(super) shared: Option<Shared>,
@@ -150,7 +150,7 @@ pub(super) struct TestConnection {
     pub(super) wire: VecDeque<u8>,
     /// The peer has sent its last byte.
     pub(super) finished: bool,
-    /// The link has reported that.
+    /// The link has reported the end of the peer's stream.
     pub(super) has_seen_end: bool,
     pub(super) sending: Option<Box<SendBatch>>,
     direct: Option<Direct>,
@@ -162,7 +162,7 @@ pub(super) struct TestConnection {
     pub(super) remote_data: Vec<(u64, usize)>,
     pub(super) remote_accesses: Vec<OperationKind>,
     pub(super) remote_updates: usize,
-    /// Everything about the connection itself.
+    /// Events of the connection itself.
     pub(super) events: Vec<String>,
     pub(super) sent_bytes: u64,
 }
@@ -188,7 +188,7 @@ impl TestConnection {
         }
     }
 
-    /// One of a connectionless endpoint, whose receives are `shared`.
+    /// A machine of a connectionless endpoint, whose receives are `shared`.
     pub(super) fn of_peer(
         sizes: Sizes,
         terms: ExtensionParams,
@@ -201,7 +201,7 @@ impl TestConnection {
         side
     }
 
-    /// Posts, and takes note of what that ended.
+    /// Posts an operation, and notes what has ended by that.
     #[track_caller]
     pub(super) fn post(&mut self, token: u64, post: Operation<u64>) -> OpKey {
         self.try_post(token, post, true)
@@ -486,7 +486,7 @@ impl TestConnection {
         self.machine.fault().is_some() || self.machine.is_closed_in_order()
     }
 
-    /// What the driver does besides: lets those in who wait.
+    /// Does what the driver does besides: admits operations that wait.
     pub(super) fn nudge(&mut self) {
         self.answer_offers();
         self.machine.admit_waiting(&mut self.host);
@@ -527,7 +527,7 @@ impl TestConnection {
         self.stage.clear();
     }
 
-    /// What was read of an attempt that is given up is dropped.
+    /// Drops the bytes that were read of an attempt that is given up.
     pub(super) fn forget_stage(&mut self) {
         self.stage.clear();
     }

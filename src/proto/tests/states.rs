@@ -173,7 +173,7 @@ impl HmemOps for Broken {
     }
 }
 
-/// So many bytes of a device that copies nothing.
+/// `len` bytes of a device that copies nothing.
 fn unreadable(len: usize) -> Payload {
     let traits = RegionTraits {
         hmem: Some(SharedHmemOps(Arc::new(Broken))),

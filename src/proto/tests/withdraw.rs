@@ -7,7 +7,7 @@ use crate::error::ErrorKind;
 use crate::proto::{MatchCriteria, OpKind, Withdrawn};
 use crate::wire::{ByteOrder, Capabilities, CloseReason, FrameHeader, PeerData};
 
-/// What a side says next, of what it has to say now.
+/// Returns the bytes of the next batch that a side sends.
 fn said(side: &mut TestConnection) -> Vec<u8> {
     let mut wire = Default::default();
     side.hand_out();

@@ -15,7 +15,7 @@ fn control_bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Feeds pieces of `step` bytes, never more than the decoder wants; gives the end and how many
+/// Feeds pieces of `step` bytes, never more than the decoder wants; returns the end and how many
 /// bytes were fed.
 fn feed_in_steps(bytes: &[u8], step: usize) -> (Result<CmDecoded, WireError>, usize) {
     let mut decoder = CmDecoder::new();
@@ -121,7 +121,7 @@ fn another_protocol_is_known_by_its_first_bytes() {
     assert_eq!((answer, fed), (Err(WireError::ControlVersion(b'G')), 1));
     let (answer, fed) = feed_in_steps(&[3, 2, 0, 0], 1);
     assert_eq!((answer, fed), (Err(WireError::ControlType(2)), 2));
-    // Refused once, refused for good.
+    // A frame that was refused once is refused for good.
     let mut decoder = CmDecoder::new();
     for _ in 0..2 {
         assert_eq!(decoder.feed(&[4]), Err(WireError::ControlVersion(4)));

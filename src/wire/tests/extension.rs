@@ -8,7 +8,7 @@ use crate::wire::extension::reason_of;
 /// The page that specifies the extension; its golden bytes are checked here.
 const PAGE: &str = include_str!("../../../docs/extension.md");
 
-/// The golden bytes of this name.
+/// Returns the golden bytes of this name.
 pub(super) fn golden(name: &str) -> Vec<u8> {
     let (_, block) = PAGE.split_once("```golden\n").expect("the golden block");
     let (block, _) = block.split_once("```").expect("its end");
@@ -74,7 +74,7 @@ fn any_atomic() -> impl Strategy<Value = FrameHeader> {
     })
 }
 
-/// An atomic operation on eight bytes at 8 of what has the key 7, with so many bytes of payload.
+/// An atomic operation on the eight bytes at 8 under the key 7, with so many bytes of payload.
 fn atomic(form: AtomicForm, operation: u8, len: u64) -> FrameHeader {
     FrameHeader::Atomic {
         call: AtomicCall {
@@ -245,7 +245,7 @@ fn some_hello() -> Hello {
     }
 }
 
-/// docs/extension.md, section 2: what a HELLO may say beyond what it must.
+/// docs/extension.md, section 2: the values that a HELLO may have beyond those that it must have.
 #[cfg(target_endian = "little")]
 #[test]
 fn the_golden_hello_of_who_shares_receives_is_what_we_send() {

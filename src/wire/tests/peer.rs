@@ -14,7 +14,7 @@ fn incarnation(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).expect("not zero")
 }
 
-/// Of each capture the request, its response, and whether announcements are agreed on. The
+/// For each capture the request, its response, and whether announcements are agreed on. The
 /// responders are libfabric 2.6, 2.6 and 1.17.
 const CAPTURES: [(&str, &str, bool); 3] = [
     ("01 00 aaf7 0000453e", "81 00 aaf7 00004539", true),
@@ -56,7 +56,7 @@ fn our_private_data_are_those_of_the_captures() {
     );
 }
 
-/// Features are answered by those that are known; the first says not to dial.
+/// A response echoes the features that are known; the first feature asks not to be dialled.
 #[test]
 fn unknown_features_are_not_echoed() {
     let asked = read("01 ff 0001 00000001");
@@ -79,8 +79,8 @@ fn the_golden_private_data_of_the_page_are_what_we_send() {
     assert_eq!(PeerData::read(&golden("peer response")), Ok(response));
 }
 
-/// docs/extension.md, section 9: a reject for a key's sake says which side has one, if its request
-/// had a block, and which life of the rejecter says so.
+/// docs/extension.md, section 9: a reject over a key says which side has one, if its request had a
+/// block, and carries the rejecter's incarnation.
 #[test]
 fn a_reject_says_who_has_a_key_and_which_life_rejects() {
     let asked = PeerData::read(&golden("peer request")).expect("our own");
@@ -109,7 +109,7 @@ fn the_golden_names_of_contexts_are_what_we_send() {
     assert_eq!(asked.port(), 0x1234);
     let accepted = asked.response(incarnation(9), Some(offer.answer(Capabilities::all())));
     assert_eq!(accepted.contexts(), named, "echoed");
-    // Who knows none of it answers without, and that is for the first ones.
+    // A side that knows no contexts answers without them, which means the first ones.
     let answer = offer.answer(offered);
     let response = asked.response(incarnation(9), Some(answer)).encode();
     let response = PeerData::read(&response).expect("an answer");
@@ -119,14 +119,14 @@ fn the_golden_names_of_contexts_are_what_we_send() {
     assert_eq!(asked.reject_context(incarnation(9)), golden("peer none"));
     let rejected = PeerData::read(&golden("peer none")).expect("a reject");
     assert!(rejected.names_contexts() && !rejected.offer().unwrap().proves_key());
-    // One that has a key learns no more of the rejecter's.
+    // A requester that has a key learns no more of the rejecter's key.
     let offer = ExtensionOffer::new(Capabilities::AUTH | Capabilities::CONTEXTS);
     let keyed = PeerData::request(1, incarnation(7), Some(offer)).between(named);
     let rejected = PeerData::read(&keyed.reject_context(incarnation(9))).expect("a reject");
     assert!(rejected.names_contexts() && rejected.offer().unwrap().proves_key());
 }
 
-/// Names that are cut off are no request at all; what is behind them is a later version's, and a
+/// Names that are cut off make no request at all; bytes behind them are a later version's, and a
 /// second block behind the first is skipped with everything else there.
 #[test]
 fn hostile_names_of_contexts() {
@@ -147,7 +147,7 @@ fn hostile_names_of_contexts() {
         with("746f6661 000a 01000084 0002ffff 0001"),
         Ok(NamedContexts::FIRST)
     );
-    // Of no version there is: the block is none.
+    // The version does not exist: the block is none.
     assert_eq!(
         with("746f6661 000a 00000284 0002ffff 0001"),
         Ok(NamedContexts::FIRST)
@@ -220,7 +220,7 @@ fn a_request_of_rxm_is_known_and_nothing_else_is_taken_for_one() {
     for (request, ..) in CAPTURES {
         assert!(!is_rxm_request(&bytes_of(request)));
     }
-    // One of ours that looks like it, with a block of as many bytes.
+    // A request of this library that looks like it, with a block of as many bytes.
     let mut ours = rxm;
     ours[8..14].copy_from_slice(b"tofa\0\x0a");
     assert!(!is_rxm_request(&ours));

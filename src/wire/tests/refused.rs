@@ -34,7 +34,7 @@ fn headers_that_contradict_themselves_are_refused() {
     assert_eq!(refused(5, 1, 1, 0, 32, 32), header(Op::TaggedRts, 32));
     assert_eq!(refused(0x8b, 1, 0, 0, 16, 16), header(Op::Rts, 16));
     assert_eq!(refused(0x8b, 1, 1, 0, 24, 24), header(Op::Rts, 24));
-    // Announced messages have the names 1 to 254.
+    // Announced messages have the indices 1 to 254.
     for index in [0, 255] {
         for (op, name) in [
             (5, Op::TaggedRts),

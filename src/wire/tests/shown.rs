@@ -1,4 +1,4 @@
-//! What errors and traces say of frames.
+//! How errors and traces show frames.
 
 use super::*;
 

@@ -14,7 +14,7 @@ use crate::proto::event::ConnEvent;
 use crate::wire::{FrameHeader, RemoteSegment, Segments};
 
 impl<T> Connection<T> {
-    /// The peer writes into our regions: resolves them, and receives the payload there.
+    /// Begins a peer's write: resolves our regions, and receives the payload there.
     pub(super) fn begin_write(
         &mut self,
         data: Option<u64>,
@@ -46,7 +46,8 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// A write is placed: reports it once there is room for that, and acknowledges it.
+    /// Finishes a write that is placed: reports it once there is room for that, and acknowledges
+    /// it.
     pub(super) fn finish_write(&mut self, write: PlacedWrite, host: &mut impl Host<T>) {
         if write.data.is_some() && !host.reserve_unasked() {
             self.rx.go(ReceiveState::AwaitReport(write));
@@ -73,7 +74,7 @@ impl<T> Connection<T> {
         });
     }
 
-    /// The peer reads from our regions: resolves them, and queues the response.
+    /// Begins a peer's read: resolves our regions, and queues the response.
     pub(super) fn begin_read(
         &mut self,
         segments: &Segments,
@@ -95,7 +96,8 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// The response to our oldest read, in one frame: from a peer without the REFUSAL capability.
+    /// Begins to receive the response to our oldest read, which comes in one frame from a peer
+    /// without the REFUSAL capability.
     pub(super) fn begin_read_response(&mut self, len: u64) -> Result<(), Error> {
         if self.has_refusals() {
             return Err(violation("a read response where READ_DATA was agreed on"));
@@ -125,7 +127,8 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// The fault of a connection whose peer has no REFUSAL capability: the refusal ends it.
+    /// Counts a refusal, and returns the error that ends the connection, since its peer has no
+    /// REFUSAL capability.
     #[cold]
     fn denied(&mut self, reason: Refusal) -> Error {
         self.count_refusal(reason);
@@ -179,7 +182,7 @@ fn tag_of(segment: &RemoteSegment) -> Option<Tag> {
     (segment.len == 0).then_some(tag)
 }
 
-/// The fault of a connection whose write lost its memory midway.
+/// Error of a connection whose write lost its memory midway.
 pub(super) fn taken_away(reason: Refusal) -> Error {
     let what = format!("while the peer wrote to it, {reason}");
     Error::new(kind_of(reason), what)

@@ -66,7 +66,8 @@ impl<T> Connection<T> {
         Ok(Some(bytes.len()))
     }
 
-    /// The same of a message that a stream takes. `None`: none has a place.
+    /// Receives a whole message into an inbox, from which a stream takes it. `None`: no inbox has a
+    /// place.
     #[inline]
     fn receive_into_inbox(&mut self, data: Option<u64>, ack: bool, bytes: &[u8]) -> Option<usize> {
         let ReceiveSide::Own(own) = &mut self.side else {

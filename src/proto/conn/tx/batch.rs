@@ -13,21 +13,21 @@ pub(in crate::proto::conn) struct Batch {
     /// frame, and the lists are with the transport, or were not needed yet.
     pub(super) out: Option<Box<SendBatch>>,
     pub(super) bytes: usize,
-    /// Frames, those in runs by themselves.
+    /// Number of frames, each message of a run counted.
     pub(super) count: usize,
-    /// Of its last frame only some is here, so that nothing goes out behind it.
+    /// Only a part of its last frame is here, so that nothing goes out behind it.
     pub(super) is_cut: bool,
 }
 
 impl Batch {
-    /// Enough for one system call. One frame at least goes out, however long.
+    /// True if it is enough for one system call. One frame at least goes out, however long.
     #[inline]
     pub(in crate::proto::conn) fn is_full(&self) -> bool {
         let frames = self.out.as_ref().map_or(0, |out| out.len());
         (self.bytes >= GATHER_BYTES_MAX || frames >= GATHER_FRAMES_MAX) && frames > 0 || self.is_cut
     }
 
-    /// Puts a frame of this header, and what is behind it, behind those that are there.
+    /// Appends a frame of this header and payload.
     #[inline]
     pub(in crate::proto::conn) fn push(
         &mut self,
@@ -45,7 +45,7 @@ impl Batch {
             .push(header_len, encode, payload, owner.to_token());
     }
 
-    /// So many injected messages, whose bytes were appended to the heads, are one frame.
+    /// Appends a run as one frame: `count` injected messages, whose bytes are in the heads already.
     pub(super) fn push_run(&mut self, count: usize, bytes: usize) {
         self.count += count;
         self.bytes += bytes;
@@ -63,7 +63,7 @@ impl Batch {
         self.out.as_ref().is_none_or(|out| out.is_empty())
     }
 
-    /// The first bytes of the frame that was pushed last, whose payload is device memory.
+    /// Sets the first bytes of the last frame, whose payload is device memory.
     #[cold]
     pub(in crate::proto::conn) fn set_bounce(&mut self, bounce: Box<BounceBuffer>) {
         if let Some(out) = &mut self.out
@@ -81,7 +81,7 @@ impl Batch {
         }
     }
 
-    /// All of it, for the transport. `None`: there is no frame.
+    /// Takes all frames for the transport. `None`: there is no frame.
     #[inline]
     pub(super) fn take(&mut self) -> Option<Box<SendBatch>> {
         self.bytes = 0;
@@ -92,7 +92,7 @@ impl Batch {
         Some(out)
     }
 
-    /// It is not handed out: a region that it reads from refuses, and the connection ends.
+    /// Gives the batch up: a region that it reads from refuses, and the connection ends.
     pub(in crate::proto::conn) fn give_up(&mut self) {
         if let Some(out) = &mut self.out {
             out.leases.clear();

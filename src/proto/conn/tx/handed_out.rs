@@ -1,5 +1,5 @@
-//! Frames that were handed out: whose each is, what of them is with the transport, and what becomes
-//! of those that come back.
+//! Frames that were handed out: their owners, which of them the transport has, and what becomes of
+//! those that come back.
 
 use crate::buf::{OutFrame, SendBatch};
 use crate::error::{Error, ErrorKind, Refusal};
@@ -9,22 +9,22 @@ use crate::wire::ByteOrder;
 use super::super::answer::{AnswerFrame, Part};
 use super::Tx;
 
-/// Whose a frame is that was handed out, and what happens when it has gone.
+/// The owner of a frame that was handed out, which decides what happens when the frame has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proto::conn) enum FrameOwner {
-    /// An operation, with whose memory it comes back.
+    /// An operation, to which the frame's memory returns.
     Operation(OpKey),
-    /// The protocol. Of such frames only plain answers to reads hold memory.
+    /// The protocol itself. Of its frames only plain answers to reads hold memory.
     Control,
     /// The handshake: nothing happens.
     Handshake,
     /// A part of an answer that was cut up.
     Answer(Part),
-    /// So many injected messages, which are one frame for the transport.
+    /// This many injected messages, which are one frame for the transport.
     Injected(u32),
 }
 
-/// Indices that no operation has, since it would take a slab of as many: what is behind them in a
+/// Indices that no operation has, since a slab does not grow that large. The other half of such a
 /// token is no generation.
 const CONTROL: u32 = u32::MAX;
 const HANDSHAKE: u32 = u32::MAX - 1;
@@ -34,7 +34,7 @@ const ANSWER_VOID: u32 = u32::MAX - 4;
 const INJECTED: u32 = u32::MAX - 5;
 
 impl FrameOwner {
-    /// As one word, which is all that a frame carries beside its bytes.
+    /// Packs the owner into one word, which is all that a frame carries beside its bytes.
     #[inline]
     pub(in crate::proto::conn) fn to_token(self) -> u64 {
         match self {
@@ -61,7 +61,7 @@ impl FrameOwner {
         }
     }
 
-    /// How many frames it is on the wire.
+    /// Returns the number of its frames on the wire.
     fn frame_count(self) -> usize {
         match self {
             FrameOwner::Injected(count) => count as usize,
@@ -107,7 +107,7 @@ impl Tx {
             match end {
                 None => self.read_answers.break_off(reason),
                 Some((end, FrameOwner::Answer(Part::Done))) => {
-                    // Its number counts back from the next one's, for all of these are counted.
+                    // Its number is as far before the next one as there are frames from it on.
                     let ids = batch.frames().skip(end).map(owner_of);
                     let back = ids.map(FrameOwner::frame_count).sum::<usize>() as u8;
                     let AnswerFrame {
@@ -127,8 +127,8 @@ impl Tx {
         Ok(())
     }
 
-    /// The transport gives the batch back, with the frames that are not gone in full, and no
-    /// leases.
+    /// Takes the batch back from the transport, with the frames that have not gone in full, and
+    /// without leases.
     #[inline]
     pub(in crate::proto::conn) fn take_back(&mut self, mut batch: Box<SendBatch>) {
         debug_assert!(self.out, "a batch comes back only once");
@@ -141,20 +141,22 @@ impl Tx {
         self.batch.out = Some(batch);
     }
 
-    /// So many bytes of a run of injected messages have gone. Says how many of those have ended.
+    /// Accounts for bytes of a run of injected messages that have gone; returns how many messages
+    /// have ended.
     pub(in crate::proto::conn) fn injected_gone(&mut self, bytes: usize) -> usize {
         let count = self.injected.advance(bytes);
         self.fences.ended_first(count);
         count
     }
 
-    /// The batch that is with the transport does not come back.
+    /// Gives up the batch that is with the transport, which does not come back.
     pub(in crate::proto::conn) fn forget_submitted(&mut self) {
         self.out = false;
     }
 }
 
-/// Towards a peer without the extension, closing is all the wire can say.
+/// Error of a connection that cannot send the bytes of a region, since it refuses: to a peer
+/// without the extension, closing is all that the wire can say.
 pub(in crate::proto::conn) fn cannot_say(reason: Refusal) -> Error {
     Error::new(
         ErrorKind::AccessDenied,

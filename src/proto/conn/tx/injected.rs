@@ -17,8 +17,8 @@ use crate::error::{Error, OperationKind, Phase};
 use crate::limits::{HEADER_SIZE_MAX, INJECT_SIZE_MAX, INJECTED_COMPACT_MIN};
 use crate::wire::{ByteOrder, FrameHeader, set_id};
 
-/// A queue of bytes. Those in front that were taken stay until nothing is behind them, or until
-/// they are the most: mostly all are taken at once.
+/// A queue of bytes. Bytes that were taken stay in front until nothing is behind them, or until
+/// they are the greater part: usually all are taken at once.
 #[derive(Debug, Default)]
 struct Bytes {
     list: Vec<u8>,
@@ -30,7 +30,7 @@ impl Bytes {
         self.list.len() - self.taken
     }
 
-    /// Room for so many bytes behind the others.
+    /// Appends room for `len` bytes, and returns it.
     fn push(&mut self, len: usize) -> &mut [u8] {
         let at = self.list.len();
         self.list.resize(at + len, 0);
@@ -41,7 +41,8 @@ impl Bytes {
         &mut self.list[self.taken..]
     }
 
-    /// Moves the first `len` bytes behind others: all, where there are no others, by their list.
+    /// Moves the first `len` bytes behind those in `to`. If `to` is empty and all are moved, the
+    /// two lists are swapped.
     fn pop(&mut self, len: usize, to: &mut Vec<u8>) {
         if to.is_empty() && self.taken == 0 && len == self.list.len() {
             return std::mem::swap(&mut self.list, to);
@@ -62,14 +63,14 @@ impl Bytes {
         self.list.truncate(self.list.len() - len);
     }
 
-    /// Takes `len` bytes out that lie behind the first `at`.
+    /// Removes `len` bytes behind the first `at`.
     fn remove(&mut self, at: usize, len: usize) {
         let begin = self.taken + at;
         self.list.drain(begin..begin + len);
     }
 }
 
-// Sizes are of a byte each.
+// Both lengths fit a byte.
 const _: () = assert!(HEADER_SIZE_MAX <= u8::MAX as usize);
 const _: () = assert!(INJECT_SIZE_MAX <= u8::MAX as usize);
 
@@ -78,9 +79,9 @@ const _: () = assert!(INJECT_SIZE_MAX <= u8::MAX as usize);
 struct InjectedMessage {
     /// Its place among all that was posted.
     number: u64,
-    /// Bytes of its frame's header.
+    /// Length of its frame's header, in bytes.
     header: u8,
-    /// Bytes behind that, at most `INJECT_SIZE_MAX`.
+    /// Length of its payload, at most `INJECT_SIZE_MAX` bytes.
     payload: u8,
     /// A future awaits it, so that it may be withdrawn.
     is_awaited: bool,
@@ -99,7 +100,7 @@ pub(crate) struct InjectedEnds {
     pub(crate) failed: usize,
     /// Bytes of the messages that were sent.
     pub(crate) bytes: u64,
-    /// There are awaited ones among them.
+    /// True if awaited messages are among them.
     pub(crate) awaited: bool,
 }
 
@@ -116,21 +117,21 @@ pub(crate) struct UnsentMessages {
 #[derive(Debug, Default)]
 pub(in crate::proto::conn) struct Injected {
     entries: VecDeque<InjectedMessage>,
-    /// Entries whose frames the transport has.
+    /// Number of entries whose frames the transport has.
     out: usize,
     /// Bytes of the first entry's frame that have gone.
     gone: usize,
     frames: Bytes,
     /// The number behind the last message.
     next_number: u64,
-    /// Not counted by the owner yet.
+    /// Ends that the owner has not counted yet.
     ends: InjectedEnds,
-    /// Not taken by the owner yet.
+    /// Unsent messages that the owner has not taken yet.
     unsent: Vec<UnsentMessages>,
 }
 
 impl Injected {
-    /// A message of this number.
+    /// Queues a message with this number.
     pub(super) fn push(
         &mut self,
         number: u64,
@@ -153,25 +154,25 @@ impl Injected {
         });
     }
 
-    /// The number of the first one that is queued.
+    /// Returns the number of the first queued message.
     #[inline]
     pub(super) fn next(&self) -> Option<u64> {
         self.entries.get(self.out).map(|entry| entry.number)
     }
 
-    /// How many are queued.
+    /// Returns the number of queued messages.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.out
     }
 
-    /// Bytes of their frames.
+    /// Returns the length of their frames in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.frames.len()
     }
 
-    /// Moves the frames of what is queued first, and nothing stands between, behind these heads,
-    /// about `room` bytes of them; `each` allows a payload of so many bytes to go out, and gives
-    /// the number of its frame. Says how many messages and bytes it was.
+    /// Moves the frames of the first queued messages, as long as their numbers are consecutive,
+    /// behind these heads, about `room` bytes of them. `each` allows a payload of so many bytes to
+    /// go out, and gives the number of its frame. Returns the number of messages and of bytes.
     pub(super) fn gather(
         &mut self,
         heads: &mut Vec<u8>,
@@ -198,13 +199,13 @@ impl Injected {
         (count, bytes)
     }
 
-    /// The number of each that is queued, and the bytes of its payload.
+    /// Returns the number of each queued message, and the bytes of its payload.
     pub(super) fn queued(&self) -> impl Iterator<Item = (u64, u64)> {
         let queued = self.entries.range(self.out..);
         queued.map(|entry| (entry.number, entry.payload.into()))
     }
 
-    /// How far one has come; `None`: it has ended.
+    /// Returns the phase of a message; `None`: it has ended.
     pub(in crate::proto::conn) fn phase(&self, number: u64) -> Option<Phase> {
         let at = (self.entries).binary_search_by_key(&number, |entry| entry.number);
         Some(match at.ok()? < self.out {
@@ -213,7 +214,7 @@ impl Injected {
         })
     }
 
-    /// Takes a queued message out, which does not go out. False: it is not queued. O(n): few are
+    /// Removes a queued message, which does not go out. False: it is not queued. O(n): few are
     /// withdrawn.
     pub(super) fn withdraw(&mut self, number: u64) -> bool {
         let at = (self.entries).binary_search_by_key(&number, |entry| entry.number);
@@ -234,14 +235,15 @@ impl Injected {
         true
     }
 
-    /// The numbers of those that are queued and awaited.
+    /// Returns the numbers of the messages that are queued and awaited.
     pub(super) fn awaited(&self) -> Vec<u64> {
         let queued = self.entries.range(self.out..);
         let awaited = queued.filter(|entry| entry.is_awaited);
         awaited.map(|entry| entry.number).collect()
     }
 
-    /// Those of this number and behind it do not go out: they have failed. Gives their numbers.
+    /// Removes the queued messages from this number on, since they have failed; returns their
+    /// numbers.
     pub(super) fn drop_from(&mut self, number: u64, error: Error) -> Vec<u64> {
         let at = (self.entries).partition_point(|entry| entry.number < number);
         let dropped = self.entries.split_off(at.max(self.out));
@@ -253,7 +255,8 @@ impl Injected {
         dropped.iter().map(|entry| entry.number).collect()
     }
 
-    /// So many more bytes of runs have gone. Says how many messages have ended by that.
+    /// Accounts for more bytes of runs that have gone; returns how many messages have ended by
+    /// that.
     pub(super) fn advance(&mut self, bytes: usize) -> usize {
         self.gone += bytes;
         let mut count = 0;
@@ -272,7 +275,7 @@ impl Injected {
         count
     }
 
-    /// All that have not gone have failed; gives their number.
+    /// Fails all messages that have not gone; returns how many.
     pub(in crate::proto::conn) fn fail_all(&mut self, error: &Error) -> usize {
         let count = self.entries.len();
         let queued = self.next().unwrap_or(self.next_number);
@@ -287,7 +290,7 @@ impl Injected {
         count
     }
 
-    /// What these futures find, if they look.
+    /// Notes the error that the futures of these messages find, if they look.
     pub(super) fn note_unsent(&mut self, numbers: Range<u64>, error: Error, phase: Phase) {
         if numbers.is_empty() {
             return;
@@ -297,13 +300,13 @@ impl Injected {
         self.ends.awaited = true;
     }
 
-    /// All messages of smaller numbers have ended.
+    /// Returns the number below which all messages have ended.
     #[inline]
     pub(in crate::proto::conn) fn ended_before(&self) -> u64 {
         (self.entries.front()).map_or(self.next_number, |first| first.number)
     }
 
-    /// Those that have failed since this was asked last.
+    /// Takes the messages that have failed since the last call.
     pub(in crate::proto::conn) fn take_unsent(&mut self) -> Vec<UnsentMessages> {
         std::mem::take(&mut self.unsent)
     }

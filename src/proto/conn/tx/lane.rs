@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use crate::proto::op::{OpKey, OpKind, Operation};
 
-/// What kind of frame an operation has, as far as its turn depends on it.
+/// The kind of an operation's frame, as far as its turn depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proto::conn) enum QueuedKind {
     /// A message without a tag: it may have to wait for credit, or to be announced.
     Message,
-    /// The same, with a tag.
+    /// A message with a tag, of which the same holds.
     Tagged,
     /// RMA and atomic operations.
     Rma,
@@ -85,7 +85,7 @@ impl Lane {
         Some(queued)
     }
 
-    /// Takes what has this number or a higher one.
+    /// Takes the operations with this number or a higher one.
     pub(super) fn split_off(&mut self, from: u64) -> VecDeque<Queued> {
         let at = self.queue.partition_point(|queued| queued.number < from);
         let taken = self.queue.split_off(at);
@@ -93,7 +93,7 @@ impl Lane {
         taken
     }
 
-    /// Takes out those that are `wanted`.
+    /// Takes the operations that are `wanted`.
     pub(super) fn extract(&mut self, wanted: impl Fn(&Queued) -> bool) -> VecDeque<Queued> {
         let all = std::mem::take(&mut self.queue).into_iter();
         let (taken, left): (VecDeque<Queued>, _) = all.partition(wanted);

@@ -1,5 +1,5 @@
-//! What was queued and does not go out: withdrawn, refused room by a peer that closes, kept for the
-//! next connection, or ended with this one.
+//! Operations that were queued and do not go out: withdrawn, refused room by a peer that closes,
+//! kept for the next connection, or ended with this one.
 
 use std::collections::VecDeque;
 
@@ -61,9 +61,9 @@ impl Tx {
         Some(all[at].0)
     }
 
-    /// The peer gives no more credit, and asks for nothing that is announced from now on: takes
-    /// back the messages that would have to wait for either, and those behind them; and says how
-    /// many injected ones have failed by that, for this reason.
+    /// Takes back the messages that would have to wait for credit, or for the peer to ask for them,
+    /// and those behind them: the peer does neither any more. Returns also how many injected
+    /// messages have failed by that, with `error`.
     pub(in crate::proto::conn) fn drain_waiting(&mut self, error: Error) -> (Vec<OpKey>, usize) {
         let Some(first) = self.first_waiting() else {
             return (Vec::new(), 0);
@@ -85,7 +85,7 @@ impl Tx {
         is_withdrawn
     }
 
-    /// An awaited message that was withdrawn fails with this.
+    /// Fails an awaited message that was withdrawn.
     pub(in crate::proto::conn) fn fail_injected(&mut self, number: u64, error: Error) {
         (self.injected).note_unsent(number..number + 1, error, Phase::Queued);
     }
@@ -95,7 +95,7 @@ impl Tx {
         self.injected.awaited()
     }
 
-    /// Takes back those of the queued RMA and atomic operations that are `wanted`.
+    /// Takes back the queued RMA and atomic operations that are `wanted`.
     pub(in crate::proto::conn) fn drain_rma(
         &mut self,
         wanted: impl Fn(OpKey) -> bool,
@@ -113,8 +113,8 @@ impl Tx {
         self.never_sent(taken)
     }
 
-    /// Takes back what was announced, and not asked for, before a message that went out: what goes
-    /// over the next connection comes behind that one.
+    /// Takes back the messages that were announced, and not asked for, before the last one that
+    /// went out: over the next connection they would come behind that one.
     pub(in crate::proto::conn) fn drain_overtaken(&mut self) -> Vec<Queued> {
         match (&mut self.announcements, self.last_message) {
             (Some(announcements), Some(last)) => announcements.drain_before(last),
@@ -122,8 +122,9 @@ impl Tx {
         }
     }
 
-    /// The same, but it goes over the next connection, with all that may not pass it. Calls `each`
-    /// for every operation that was announced and is not any more. False: there is nothing such.
+    /// Keeps the messages that are announced or have to wait for the next connection, with all that
+    /// may not overtake them. Calls `each` for every operation that was announced and is not any
+    /// more. False: there are no such messages.
     pub(in crate::proto::conn) fn carry_over(&mut self, mut each: impl FnMut(OpKey)) -> bool {
         let announced = self.announcements.as_mut();
         let mut carried_over = announced.map(|it| it.drain()).unwrap_or_default();
@@ -147,18 +148,18 @@ impl Tx {
         true
     }
 
-    /// Operations that go over the next connection; `None`: nothing does.
+    /// Number of operations that go over the next connection; `None`: none do.
     pub(in crate::proto::conn) fn carried_over(&self) -> Option<usize> {
         self.carried_over.as_ref().map(VecDeque::len)
     }
 
-    /// Takes back what was to go over the next connection: there will be none.
+    /// Takes back the operations that were to go over the next connection: there will be none.
     pub(in crate::proto::conn) fn drain_carried_over(&mut self) -> Vec<OpKey> {
         let carried_over = self.carried_over.take().unwrap_or_default();
         self.never_sent(carried_over)
     }
 
-    /// None of these goes out.
+    /// Notes that these operations do not go out, and returns their keys.
     fn never_sent(&mut self, queued: VecDeque<Queued>) -> Vec<OpKey> {
         let forget = |queued: Queued| {
             self.fences.gone(queued.number);
@@ -167,8 +168,8 @@ impl Tx {
         queued.into_iter().map(forget).collect()
     }
 
-    /// The connection ends: forgets all that was not sent, and gives back the memory that frames
-    /// hold which were handed out, with the operations it is of.
+    /// Forgets all that was not sent, since the connection ends. Returns the memory of frames that
+    /// were handed out, with their operations.
     pub(in crate::proto::conn) fn drain(&mut self) -> Vec<(OpKey, Payload)> {
         let mut handed_out = self.batch.out.take().unwrap_or_default();
         let frames = handed_out.drain();

@@ -9,7 +9,7 @@ use super::super::{Announcement, Arrival, MatchCriteria, PostedReceive, Unexpect
 use super::SharedMatcher;
 use super::stalled::StalledSender;
 
-/// Names a claimed message.
+/// Key of a claimed message.
 pub(crate) type ClaimKey = Key;
 
 /// What the receive of a claimed message finds.

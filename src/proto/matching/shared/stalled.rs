@@ -8,8 +8,8 @@
 //!                               ▼  │
 //!                             Claimed ──its receive──▶ Assigned ──asks again──▶ matched
 //! ```
-//! A connection may ask again at any time; then its entry is evaluated anew. One that detaches
-//! leaves whatever the state.
+//! A connection may ask again at any time; then its entry is evaluated anew. A connection that
+//! detaches leaves any of these states.
 
 use crate::proto::op::OpKey;
 use crate::proto::peers::{ConnectionId, SourceId};
@@ -34,7 +34,7 @@ pub(super) enum StalledSender<T> {
 }
 
 impl<T> SharedMatcher<T> {
-    /// The receive of a claimed message that has not begun to come.
+    /// Returns the receive of a claimed message that has not begun to come.
     pub(crate) fn assigned_mut(&mut self, key: OpKey) -> Option<&mut PostedReceive<T>> {
         self.stalled_senders.values_mut().find_map(|it| match it {
             StalledSender::Assigned(receive) if receive.key == key => Some(receive),
@@ -42,13 +42,13 @@ impl<T> SharedMatcher<T> {
         })
     }
 
-    /// The next connection to wake: it may read on, or owes its peer credit.
+    /// Takes the next connection to wake: it may read on, or owes its peer credit.
     pub(crate) fn poll_wake(&mut self) -> Option<ConnectionId> {
         self.wakes.pop_front()
     }
 
-    /// Evaluates the stalled message of this connection anew. What its promise covers is admitted
-    /// at once, even if others have waited for longer.
+    /// Evaluates the stalled message of this connection anew. A message within the connection's
+    /// promise is admitted at once, even if others have waited for longer.
     pub(super) fn recheck_admission(&mut self, connection: ConnectionId) {
         if let Some(StalledSender::Queued(key)) = self.stalled_senders.get(&connection)
             && let Some(entry) = self.stalled.get(*key)
@@ -115,7 +115,7 @@ impl<T> SharedMatcher<T> {
     }
 }
 
-/// The list in which a message waits that was not admitted.
+/// Returns the list in which a message waits that was not admitted.
 pub(super) fn stall_list(refused: Admission, arrival: &Arrival) -> Option<ListKey> {
     match refused {
         Admission::Granted | Admission::TooLarge => None,

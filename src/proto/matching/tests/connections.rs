@@ -136,7 +136,7 @@ impl Model {
         }
     }
 
-    /// The owner of a receive never looked at its message.
+    /// Requeues a message whose receive's owner never looked at it.
     pub(super) fn requeue_message(&mut self, rng: &mut Rng) {
         if self.delivered.is_empty() || self.held() > TOTAL / 2 {
             return;

@@ -82,7 +82,7 @@ impl Model {
                     many,
                 };
                 self.receives.push(receive);
-                // One that was given back has its old place.
+                // A receive that was given back has its old place.
                 self.receives.sort_by_key(|it| it.place);
             }
             (MatchResult::Unexpected(receive, unexpected), Some(message)) => {
@@ -99,7 +99,7 @@ impl Model {
                 assert_eq!(State::Announced(announcement.index), message.state);
                 self.count("found announced");
                 if rng.chance(30) {
-                    // Its connection turns out to be gone.
+                    // The connection of the message turns out to be gone.
                     let found = self.matcher.requeue_receive(receive);
                     self.found(found, token, wanted, source, rng);
                 }
@@ -108,7 +108,7 @@ impl Model {
         }
     }
 
-    /// The receive at this place has got a message of this length.
+    /// Notes that the receive at this place has got a message of this length.
     pub(super) fn given(&mut self, at: usize, got: &PostedReceive<u64>, len: u64) {
         let receive = &mut self.receives[at];
         assert_eq!(got.record.token, receive.token, "the oldest that takes it");
@@ -127,7 +127,7 @@ impl Model {
         self.rearm(at);
     }
 
-    /// The same, where the rest of a buffer was offered this token for the next message.
+    /// Does the same where the rest of a buffer was offered this token for the next message.
     pub(super) fn given_and_armed(
         &mut self,
         at: usize,
@@ -202,7 +202,7 @@ impl Model {
         assert!(self.matcher.cancel(receive.key).is_none(), "once");
     }
 
-    /// A kept message that such a receive takes, or else one that waits.
+    /// Peeks for a kept message that such a receive takes, or else one that waits.
     pub(super) fn peek(&mut self, rng: &mut Rng) {
         let (wanted, source) = self.some_wanted(rng);
         let kept = self.message_for(wanted, source);

@@ -20,7 +20,7 @@ fn at(port: u16) -> PeerAddr {
     SocketAddr::from(([10, 0, 0, 2], port)).into()
 }
 
-/// Greater and smaller than our own address, 10.0.0.2:5000.
+/// Our own port at 10.0.0.2, and peers' ports that make a greater and a smaller address.
 const OURS: u16 = 5000;
 const GREATER: u16 = 5001;
 const SMALLER: u16 = 4999;
@@ -99,7 +99,7 @@ impl Endpoint {
         }
     }
 
-    /// The connection of this attempt is in doubt.
+    /// Checks that the connection of this attempt is in doubt.
     #[track_caller]
     fn doubts(&mut self, peer: u16, attempt: AttemptId) {
         let peer = at(peer);
@@ -120,7 +120,7 @@ impl Endpoint {
         self.peers.check();
     }
 
-    /// Until something is to be done.
+    /// Lets time pass until there is a command; returns how long that took.
     #[track_caller]
     fn next(&mut self) -> (Duration, Command) {
         let begun = self.now;
@@ -144,7 +144,7 @@ fn the_greater_address_wins_a_tie() {
     let ours = endpoint.dialled(GREATER);
     let theirs = endpoint.accepted(GREATER, 1);
     assert_ne!(ours, theirs);
-    // Whatever becomes of ours now is no news.
+    // The end of our own attempt changes nothing now.
     endpoint
         .peers
         .handle_failed(at(GREATER), ours, Failure::Rejected, endpoint.now);
@@ -267,7 +267,7 @@ fn a_peer_that_always_rejects_is_given_up() {
         why: GiveUp::Rejected,
     };
     assert_eq!(endpoint.peers.poll_command(), Some(given_up));
-    // Who asks again at once does not make it spin.
+    // An operation that is posted again at once does not make it dial without a pause.
     endpoint.peers.want(at(GREATER), endpoint.now);
     assert_eq!(endpoint.peers.poll_command(), None);
     let (pause, command) = endpoint.next();
@@ -438,7 +438,7 @@ fn a_crowd_of_strangers_is_bounded() {
         attempts.extend(accepted);
     }
     assert_eq!(endpoint.peers.len(), MAX);
-    // Who is wanted comes in all the same, and makes room.
+    // A wanted peer comes in all the same, and makes room.
     let wanted = from_host(1, 9999);
     endpoint.peers.want(wanted.from, endpoint.now);
     assert!(matches!(endpoint.ask(wanted), Answer::Accept(_)));
@@ -446,7 +446,7 @@ fn a_crowd_of_strangers_is_bounded() {
     assert_eq!(endpoint.ask(other), Answer::Reject);
     endpoint.peers.want(from_host(1, 5).from, endpoint.now);
     assert!(matches!(endpoint.ask(other), Answer::Accept(_)));
-    // Who is known takes no one's place.
+    // A known peer takes the place of no other.
     let known = |port| Request {
         is_known: true,
         ..from_host(9, port)
@@ -454,7 +454,7 @@ fn a_crowd_of_strangers_is_bounded() {
     endpoint.peers.want(from_host(1, 6).from, endpoint.now);
     assert!(matches!(endpoint.ask(known(2)), Answer::Accept(_)));
     assert!(matches!(endpoint.ask(from_host(10, 1)), Answer::Accept(_)));
-    // Those that go are forgotten.
+    // Peers that go are forgotten.
     for (from, attempt) in attempts {
         let failure = Failure::Passing;
         (endpoint.peers).handle_failed(from, attempt, failure, endpoint.now);
@@ -469,7 +469,7 @@ fn a_crowd_of_strangers_is_bounded() {
 fn a_crowd_of_one_host_is_let_in() {
     let mut endpoint = Endpoint::new(settings());
     for port in 0..5_000 {
-        // Not by `ask`, which looks through all each time.
+        // Not by `ask`, which checks all peers each time.
         let answer = (endpoint.peers).handle_request(&from_host(1, port), endpoint.now);
         assert!(matches!(answer, Answer::Accept(_)), "number {port}");
     }
@@ -487,7 +487,7 @@ fn from_host(host: u8, port: u16) -> Request {
     }
 }
 
-/// A closing endpoint waits for who is wanted until its own deadline, and accepts no other.
+/// A closing endpoint waits for wanted peers until its own deadline, and accepts no others.
 #[test]
 fn a_closing_endpoint_takes_only_who_is_wanted() {
     let mut endpoint = Endpoint::new(settings());

@@ -14,7 +14,7 @@ pub(super) trait Choice {
     fn choose(&mut self, of: usize) -> usize;
 }
 
-/// One message: who sent it, in which life, and its number among all messages.
+/// One message: its sender, the sender's life, and its number among all messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Message {
     pub(super) from: usize,
@@ -31,7 +31,7 @@ enum Segment {
     Response {
         incarnation: u32,
     },
-    /// The rejecter's incarnation, if it says that.
+    /// The rejecter's incarnation, if the reject carries it.
     Reject(Option<u32>),
     Hello,
     Data(Message),
@@ -44,9 +44,9 @@ enum Segment {
 #[derive(Debug)]
 struct Stream {
     nodes: [usize; 2],
-    /// What is on the way to either side.
+    /// The segments on the way to either side.
     to: [VecDeque<Segment>; 2],
-    /// Who holds either side.
+    /// The owner of either side.
     owner: [Owner; 2],
 }
 
@@ -74,10 +74,10 @@ struct Port {
     stream: Option<(usize, usize)>,
     phase: Phase,
     attempt: Option<AttemptId>,
-    /// What the peer said of itself, on the accepting side.
+    /// The incarnation that the peer reported, on the accepting side.
     incarnation: u32,
     kept: VecDeque<Message>,
-    /// It was dialled on the side, and not posted to.
+    /// A connection that was dialled on the side, and is not posted to.
     is_verification: bool,
     close_sent: bool,
     close_came: bool,
@@ -97,7 +97,7 @@ pub(super) struct Node {
     current: HashMap<PeerAddr, u64>,
 }
 
-/// What may happen besides messages on their way.
+/// The events that may happen besides messages on their way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Plan {
     pub(super) nodes: usize,
@@ -117,7 +117,7 @@ pub(super) struct Plan {
     pub(super) late: usize,
 }
 
-/// For how long nodes stand still.
+/// How long nodes stand still.
 const LATE: Duration = Duration::from_secs(2);
 
 pub(super) struct PeerNet {
@@ -133,7 +133,7 @@ pub(super) struct PeerNet {
     /// Messages that may be lost: their connection broke, or one of the two sides restarted.
     pub(super) excused: Vec<Message>,
     pub(super) posted: Vec<Message>,
-    /// Who posts to whom, at any time and in any order, besides the plan's posts.
+    /// Posts from one node to another, at any time and in any order, besides the plan's posts.
     pub(super) script: Vec<(usize, usize)>,
     pub(super) given_up: usize,
 }
@@ -178,7 +178,7 @@ impl PeerNet {
         self.next_incarnation
     }
 
-    /// Lets things happen until nothing does.
+    /// Runs steps until none is left.
     pub(super) fn run(&mut self, choice: &mut dyn Choice) {
         for _ in 0..20_000 {
             let mut steps = Vec::new();
@@ -198,7 +198,7 @@ impl PeerNet {
                 (self.plan.losses, NetStep::Lose),
                 (self.plan.closes, NetStep::Close),
             ] {
-                // Rare among the rest, so that they find everything in every state.
+                // Rare among the other steps, so that they find everything in every state.
                 if left > 0 && !self.streams.is_empty() && choice.choose(4) == 0 {
                     steps.push(step);
                 }
@@ -259,7 +259,7 @@ impl PeerNet {
         panic!("it does not come to rest");
     }
 
-    /// What is due until then is done then, at all nodes.
+    /// Runs all timers that expire until then, at all nodes.
     fn time_out(&mut self, until: Instant) {
         self.now = until.max(self.now);
         for at in 0..self.nodes.len() {
@@ -288,7 +288,7 @@ impl PeerNet {
         self.flush(from, id);
     }
 
-    /// The port that is posted to, and whether it was made for that.
+    /// Returns the port that is posted to, and whether it was made for that.
     fn port_to(&mut self, node: usize, peer: PeerAddr) -> (u64, bool) {
         let owner = &self.nodes[node];
         if let Some(id) = owner.current.get(&peer)
@@ -338,7 +338,7 @@ impl PeerNet {
         self.streams[stream].to[1 - from].push_back(segment);
     }
 
-    /// One side lets go of its stream. What it has not read is lost.
+    /// Closes one side of a stream, which loses the segments that it has not read.
     fn close_side(&mut self, stream: usize, side: usize) {
         if self.streams[stream].owner[side] == Owner::Closed {
             return;
@@ -377,7 +377,7 @@ impl PeerNet {
         self.nodes[node] = Node::new(address, incarnation, u64::from(incarnation));
     }
 
-    /// What is on its way over a stream is lost, and both sides hear of that.
+    /// Loses the segments on their way over a stream, which both sides notice.
     fn lose(&mut self, stream: usize) {
         for side in 0..2 {
             if self.streams[stream].owner[side] != Owner::Closed {
@@ -409,7 +409,7 @@ impl PeerNet {
         self.send(stream, side, Segment::Close);
     }
 
-    /// The stream over which one node's port to another is up.
+    /// Returns the stream over which one node's port to another is up.
     pub(super) fn connection(&self, node: usize, to: usize) -> Option<(usize, usize)> {
         let id = self.nodes[node].current.get(&self.nodes[to].address)?;
         let port = &self.nodes[node].ports[id];

@@ -18,7 +18,7 @@ impl Choice for Seeded {
     }
 }
 
-/// Every way, one after the other: the choices made so far, and of how many.
+/// All sequences of choices, one after the other: the choices made so far, and out of how many.
 #[derive(Default)]
 struct Every {
     made: Vec<(usize, usize)>,
@@ -38,7 +38,7 @@ impl Choice for Every {
 }
 
 impl Every {
-    /// Turns to the next way; false after the last.
+    /// Turns to the next sequence; false after the last.
     fn turn(&mut self) -> bool {
         self.next = 0;
         while let Some((choice, of)) = self.made.pop() {
@@ -51,7 +51,7 @@ impl Every {
     }
 }
 
-/// What must hold of a world in which nothing happens any more.
+/// Checks what must hold of a net in which nothing happens any more.
 fn evaluate(net: &PeerNet, plan: Plan) {
     let mut seen = HashSet::new();
     for message in &net.delivered {
@@ -77,8 +77,8 @@ fn evaluate(net: &PeerNet, plan: Plan) {
     }
 }
 
-/// All nodes send to all others at once, after whatever was: everything arrives, over one
-/// connection per pair.
+/// Checks that all nodes reach all others, whatever has happened before: everything arrives, over
+/// one connection per pair.
 fn check_all_reach_all(net: &mut PeerNet, choice: &mut dyn Choice, nodes: usize) {
     net.calm();
     net.let_time_pass(Duration::from_secs(60));
@@ -178,8 +178,8 @@ fn a_simultaneous_beginning_ends_well_in_every_order() {
     }
 }
 
-/// Nodes that send to each other at once lose nothing by standing still for seconds, be it while
-/// what the peer sent lies unread: that time is none that a peer took to prove itself.
+/// Nodes that send to each other at once lose nothing by standing still for seconds, even while the
+/// peer's segments lie unread: this time does not count as time that a peer took to prove itself.
 #[test]
 fn nodes_that_stand_still_for_seconds_lose_no_message() {
     let mut stood_still = 0;

@@ -16,7 +16,7 @@ impl Endpoint {
         }
     }
 
-    /// The connection is up: it can be looked at, and another claim is rejected.
+    /// Checks that the connection is up, and that another claim is rejected.
     #[track_caller]
     fn stays_up(&mut self, peer: u16, attempt: AttemptId) {
         assert_eq!(self.peers.poll_command(), None);
@@ -36,7 +36,7 @@ fn a_claim_ends_no_connection() {
         let good = endpoint.up(GREATER, 1);
         assert_eq!(endpoint.request_unproven(GREATER, 2), Answer::Reject);
         let check = endpoint.verifications(GREATER);
-        // One check at a time, however many claim.
+        // One check at a time, however many requests claim to be the peer.
         for incarnation in 3..1000 {
             assert_eq!(
                 endpoint.request_unproven(GREATER, incarnation),
@@ -125,14 +125,14 @@ fn a_restarted_peer_is_recognised_at_its_address() {
     let check = endpoint.verifications(GREATER);
     let end = (endpoint.peers).handle_verified(at(GREATER), check, 2, endpoint.now);
     assert_eq!(end, VerificationOutcome::Promote);
-    // What the old one says now is no news.
+    // The end of the old connection changes nothing now.
     endpoint
         .peers
         .handle_closed(at(GREATER), old, false, endpoint.now);
     assert_eq!(endpoint.peers.poll_command(), None);
     endpoint.stays_up(GREATER, check);
 
-    // The old one ends, or has ended, while the check goes on.
+    // The old connection ends, or has ended, while the check goes on.
     for has_ended in [false, true] {
         let mut endpoint = Endpoint::new(settings());
         let old = endpoint.up(GREATER, 1);
@@ -177,8 +177,8 @@ fn a_restarted_peer_is_recognised_at_its_address() {
     ));
 }
 
-/// Who claims and then says nothing holds up what waits for the peer for two seconds, and once: the
-/// peer is dialled then, and no claim disturbs that.
+/// A sender that claims to be a peer and then is silent delays the operations that wait for the
+/// peer by two seconds, and only once: the peer is dialled then, and no claim disturbs that.
 #[test]
 fn a_silent_request_delays_no_operation_for_long() {
     let mut endpoint = Endpoint::new(settings());
@@ -211,8 +211,8 @@ fn a_silent_request_delays_no_operation_for_long() {
     endpoint.stays_up(GREATER, attempt);
 }
 
-/// Time in which this side is late is none that the peer took: a peer whose first frame lies unread
-/// meanwhile, or that this side keeps waiting, is not given up. One that is silent is, two seconds
+/// Time in which this side is late does not count as the peer's: a peer whose first frame lies
+/// unread meanwhile, or that this side keeps waiting, is not given up. A silent one is, two seconds
 /// later.
 #[test]
 fn an_unproven_peer_is_not_given_up_because_this_side_is_late() {
@@ -232,7 +232,7 @@ fn an_unproven_peer_is_not_given_up_because_this_side_is_late() {
         (endpoint.peers).handle_connected(at(GREATER), claimed, 2, endpoint.now);
         endpoint.stays_up(GREATER, claimed);
     }
-    // Late again and again; then it is in time, and the peer has said nothing.
+    // This side is late again and again; then it is in time, and the peer has sent nothing.
     let (mut endpoint, attempt) = crossing();
     for _ in 0..10 {
         endpoint.pass(RDM_CLAIM_TIMEOUT / 2);
@@ -245,7 +245,7 @@ fn an_unproven_peer_is_not_given_up_because_this_side_is_late() {
     );
 }
 
-/// Two claim to be the same peer: the first is not given up for the second, and has two seconds.
+/// If two claim to be the same peer, the first is not given up for the second, and has two seconds.
 #[test]
 fn one_claim_does_not_displace_another() {
     let mut endpoint = Endpoint::new(settings());
@@ -273,7 +273,7 @@ fn one_claim_does_not_displace_another() {
     ));
 }
 
-/// Whose address the application knows is not made undialable by an unproven request.
+/// A peer whose address the application knows is not made undialable by an unproven request.
 #[test]
 fn a_claim_makes_no_known_peer_undialable() {
     let mut endpoint = Endpoint::new(settings());
@@ -304,7 +304,7 @@ fn a_claim_makes_no_known_peer_undialable() {
 fn undialable_strangers_that_have_gone_keep_no_other_out() {
     let mut endpoint = Endpoint::new(settings());
     let come_and_go = |endpoint: &mut Endpoint, request: Request| {
-        // Not by `ask`, which looks through all each time.
+        // Not by `ask`, which checks all peers each time.
         let answer = endpoint.peers.handle_request(&request, endpoint.now);
         let Answer::Accept(attempt) = answer else {
             panic!("{} is not accepted", request.from)
@@ -331,7 +331,7 @@ fn undialable_strangers_that_have_gone_keep_no_other_out() {
         Some(Command::GiveUp { peer, why })
     );
 
-    // No stranger is let in: whom the application knows is let in all the same.
+    // No stranger is let in; a peer that the application knows is let in all the same.
     let mut endpoint = Endpoint::new(PeerSettings {
         strangers_max: 0,
         ..settings()

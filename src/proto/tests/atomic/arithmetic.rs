@@ -1,4 +1,4 @@
-//! The arithmetic of atomic operations, against what the manual page says.
+//! The arithmetic of atomic operations, against the manual page.
 
 use super::call;
 use crate::info::{AtomicOp, AtomicType, CompareOp};
@@ -53,8 +53,8 @@ macro_rules! against_the_page {
             });
             Some(new.unwrap_or(seen))
         };
-        // Equal as bytes, so that zeros of both signs differ. Of what is no number the bits are the
-        // compiler's choice.
+        // Equal as bytes, so that zeros of both signs differ. The bits of a NaN are the compiler's
+        // choice.
         let check = |got: Option<$number>, expected: Option<$number>, what: String| {
             let is_number = |it: &$number| it.partial_cmp(it).is_some();
             let bytes = |it: $number| is_number(&it).then(|| it.to_ne_bytes());

@@ -169,7 +169,8 @@ fn an_agreed_end_finishes_what_was_asked_for_and_keeps_the_rest() {
     }
 }
 
-/// The same of what may not pass it: a fence and what is behind it, RMA where that was asked for.
+/// The same holds for operations that may not pass such a message: a fence and what is behind it,
+/// and RMA where strict order was asked for.
 #[test]
 fn what_may_not_pass_a_kept_message_is_kept_too() {
     for order in [SendOrder::Free, SendOrder::Strict] {
@@ -207,8 +208,8 @@ fn what_may_not_pass_a_kept_message_is_kept_too() {
     }
 }
 
-/// What was to go over the next connection, and does not since this side closes, gives its memory
-/// back: a read its destination, which is not in its frame.
+/// An operation that was to go over the next connection, and does not since this side closes, gives
+/// its memory back; a read gives back its destination, which is not in its frame.
 #[test]
 fn a_kept_read_that_is_given_up_has_its_buffer() {
     let setup = extended();

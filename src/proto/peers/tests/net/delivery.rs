@@ -24,7 +24,7 @@ impl PeerNet {
                     }
                 }
                 Command::Retract { peer, attempt } => {
-                    // What has come on it is read first.
+                    // The segments that have come on it are read first.
                     while let Some(id) = self.accepting(node, peer, attempt) {
                         let (stream, side) = self.nodes[node].ports[&id].stream.unwrap();
                         match self.streams[stream].to[side].is_empty() {
@@ -74,7 +74,7 @@ impl PeerNet {
         port.attempt = Some(attempt);
     }
 
-    /// An attempt of a port has come to nothing.
+    /// Handles the failed attempt of a port.
     fn failed(&mut self, node: usize, id: u64, failure: Failure) {
         let now = self.now;
         let owner = &mut self.nodes[node];
@@ -83,7 +83,7 @@ impl PeerNet {
         port.phase = Phase::Idle;
         let stream = port.stream.take();
         if !port.kept.is_empty() {
-            // Maybe posted while the peer's own request was being accepted.
+            // It may have been posted while the peer's own request was being accepted.
             owner.peers.want(peer, now);
         } else if !owner.peers.is_wanted(peer) {
             port.phase = Phase::Ended;
@@ -103,13 +103,13 @@ impl PeerNet {
             .map(|(id, _)| *id)
     }
 
-    /// The port whose attempt this is, while it has accepted the peer's request.
+    /// Returns the port of this attempt, while it has accepted the peer's request.
     fn accepting(&self, node: usize, peer: PeerAddr, attempt: AttemptId) -> Option<u64> {
         let id = self.port_of(node, peer, attempt);
         id.filter(|id| self.nodes[node].ports[id].phase == Phase::Accepting)
     }
 
-    /// A port fails, with what was posted to it.
+    /// Ends a port, with the messages that were posted to it.
     fn end_port(&mut self, node: usize, id: u64) {
         let port = self.nodes[node].ports.get_mut(&id).unwrap();
         port.phase = Phase::Ended;
@@ -269,7 +269,7 @@ impl PeerNet {
                 if !std::mem::replace(&mut port.close_sent, true) {
                     self.send(stream, side, Segment::Close);
                 }
-                // Both have said it: our stream ends, and we read on to the end of theirs.
+                // Both have sent CLOSE: our stream ends, and we read on to the end of theirs.
                 self.send(stream, side, Segment::End);
             }
             (Segment::End, Phase::Up) => {
