@@ -46,8 +46,6 @@ state_machine! { ReceiveOpState {
     Claimed => [],
 }}
 
-impl ReceiveOpState {}
-
 /// The receives of a context that have not ended, by their keys.
 #[derive(Debug)]
 pub(super) struct ReceiveTable {

@@ -53,8 +53,6 @@ state_machine! { AuthState {
     Refusing => [],
 }}
 
-impl AuthState {}
-
 /// An endpoint's key, and the state of its proof on a connection.
 pub(super) struct AuthExchange {
     secret: AuthSecret,
