@@ -122,9 +122,20 @@ impl Port {
         let goes_on = state.connect.is_abandoned;
         drop(state);
         drop(events); // Which wakes what waits for room in their queue.
+        self.end_service();
         if !goes_on {
             self.begin_close();
         }
+    }
+
+    /// What came before a loss is received no more: nothing waits for that.
+    pub(super) fn end_service(&self) {
+        let mut state = self.lock("end the service");
+        if state.machine.serves_receives() {
+            self.waker.wake_by_ref(); // For its last turn.
+        }
+        state.machine.end_service();
+        self.publish(&mut state);
     }
 
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.

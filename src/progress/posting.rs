@@ -280,7 +280,8 @@ impl Port {
         let transmits = !machine.is_transmit_out() && !machine.is_transmit_idle();
         let is_due = machine.wants_admission() || machine.wants_close();
         // What waits for a peer whose stream has ended has a deadline, which begins with a turn.
-        if broken || transmits || is_due || machine.awaits_ended_peer() {
+        let is_over = machine.has_served_receives();
+        if broken || transmits || is_due || is_over || machine.awaits_ended_peer() {
             self.waker.wake_by_ref();
         }
     }
