@@ -204,6 +204,11 @@ impl CompletionQueue {
         self.ring().reserve_or_wake(waker).map(CqSlot::new)
     }
 
+    /// Who waits for a place with this waker does not any more. True if it did.
+    pub(crate) fn withdraw(&self, waker: &Waker) -> bool {
+        self.ring().withdraw(waker)
+    }
+
     /// For who fills the queue and never reads it: a handle is five times as large.
     pub(crate) fn places(&self) -> Ring<Completion> {
         self.ring().clone()

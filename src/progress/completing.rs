@@ -6,6 +6,7 @@
 //! events in order, under the connection's lock. Wakers run after the lock is released.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::buf::Payload;
 use crate::cntr::Counter;
@@ -32,6 +33,8 @@ pub(super) struct CompletionContext<'a> {
     pub(super) sources: Option<&'a Arc<dyn Sources>>,
     /// The sender of a datagram that was received.
     pub(super) sender: Option<SourceName>,
+    /// Waits for room in queues, for those that were not accepted.
+    pub(super) waker: &'a Waker,
 }
 
 /// What of an operation no future and no queue has taken.
@@ -113,10 +116,13 @@ impl CompletionContext<'_> {
                     Undelivered::Nothing
                 }
                 // Never accepted: the future of its acceptance gets the result, not the queue.
-                None => match op.hand_over(wakes) {
-                    Ok(()) => Undelivered::Nothing,
-                    Err((op, _)) => Undelivered::memory_of(op),
-                },
+                None => {
+                    op.token.give_up_waiting(self.waker, wakes);
+                    match op.hand_over(wakes) {
+                        Ok(()) => Undelivered::Nothing,
+                        Err((op, _)) => Undelivered::memory_of(op),
+                    }
+                }
             },
             Report::Piece { .. } => {
                 let token = std::mem::replace(&mut op.token, Report::Counted);

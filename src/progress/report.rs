@@ -1,6 +1,7 @@
 //! Where an operation reports: to its future, to a completion queue, or nowhere (ruling 2).
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::cq::{CompletionFlags, CompletionQueue, CqSlot};
 use crate::id::UserContext;
@@ -44,18 +45,34 @@ pub(crate) enum Report {
 }
 
 impl Report {
-    /// Has the operation its slot, if it reports to a queue? `reserve` reserves one of that queue;
-    /// who awaits the acceptance is woken. `false`: there is none now.
+    /// The operation ends without having been accepted: its owner does not wait with this waker for
+    /// room in its queue any more, and is woken to look at what else it has.
+    pub(super) fn give_up_waiting(&self, waker: &Waker, wakes: &mut WakeList) {
+        if let Report::Queue {
+            queue, slot: None, ..
+        } = self
+            && queue.withdraw(waker)
+        {
+            wakes.push(waker.clone());
+        }
+    }
+
+    /// Has the operation its slot, if it reports to a queue? Who awaits the acceptance is woken.
+    /// `false`: there is none now; if the operation waits, `waker` is woken when there is.
     pub(super) fn reserve(
         record: &mut OpRecord,
         wakes: &mut WakeList,
-        reserve: impl FnOnce(&CompletionQueue) -> Option<CqSlot>,
+        waker: Option<&Waker>,
     ) -> bool {
+        let waker = waker.filter(|_| record.options.wait);
         let Report::Queue { queue, slot, .. } = &mut record.token else {
             return true;
         };
         if slot.is_none() {
-            *slot = reserve(queue);
+            *slot = match waker {
+                Some(waker) => queue.reserve_or_wake(waker),
+                None => queue.try_reserve(),
+            };
             if slot.is_none() {
                 return false; // It goes on waiting.
             }

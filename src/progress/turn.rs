@@ -174,6 +174,7 @@ impl Port {
     pub(super) fn end_turns(&self, state: &mut PortState) {
         state.machine.end_service();
         self.publish(state);
+        state.bindings.receive_queue.withdraw(&self.waker);
     }
 
     /// Step 1, as far as the budget goes, with steps 3 and 4 behind each outcome. True if there
