@@ -204,6 +204,11 @@ impl CompletionQueue {
         self.ring().reserve_or_wake(waker).map(CqSlot::new)
     }
 
+    /// Withdraws this waker, which waits for a place. Returns true if it did.
+    pub(crate) fn withdraw(&self, waker: &Waker) -> bool {
+        self.ring().withdraw(waker)
+    }
+
     /// Returns the slots only, for an object that fills the queue and never reads it: a handle is
     /// five times as large.
     pub(crate) fn places(&self) -> Ring<Completion> {

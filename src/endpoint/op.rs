@@ -340,7 +340,9 @@ debug_fields!([D: fmt::Debug] Queued<D>, self => builder: self.builder, context:
 /// It returns the operation's id as soon as the operation is accepted: immediately, unless the
 /// operation's context or the completion queue is full. The queue then reports the completion. If
 /// the operation is never accepted (the connection is lost first), this future returns the error
-/// and the buffers, and the queue reports nothing: each operation reports in exactly one place.
+/// and the buffers, and the queue reports nothing: each operation reports in exactly one place. A
+/// receive of a connected endpoint waits on, although the connection is lost, if a message that
+/// came before is there for it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

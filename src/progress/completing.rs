@@ -7,6 +7,7 @@
 //! is released.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::buf::Payload;
 use crate::cntr::Counter;
@@ -33,6 +34,8 @@ pub(super) struct CompletionContext<'a> {
     pub(super) sources: Option<&'a Arc<dyn Sources>>,
     /// Sender of the received datagram.
     pub(super) sender: Option<SourceName>,
+    /// Waits for room in queues, for those that were not accepted.
+    pub(super) waker: &'a Waker,
 }
 
 /// The part of an operation that neither a future nor a queue has taken.
@@ -114,10 +117,13 @@ impl CompletionContext<'_> {
                     Undelivered::Nothing
                 }
                 // Never accepted: the future of its acceptance gets the result, not the queue.
-                None => match op.hand_over(wakes) {
-                    Ok(()) => Undelivered::Nothing,
-                    Err((op, _)) => Undelivered::memory_of(op),
-                },
+                None => {
+                    op.token.give_up_waiting(self.waker, wakes);
+                    match op.hand_over(wakes) {
+                        Ok(()) => Undelivered::Nothing,
+                        Err((op, _)) => Undelivered::memory_of(op),
+                    }
+                }
             },
             Report::Piece { .. } => {
                 let token = std::mem::replace(&mut op.token, Report::Counted);

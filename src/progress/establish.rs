@@ -125,9 +125,20 @@ impl Port {
         let goes_on = state.connect.is_abandoned;
         drop(state);
         drop(events); // Which wakes what waits for room in their queue.
+        self.end_service();
         if !goes_on {
             self.begin_close();
         }
+    }
+
+    /// Ends the receiving of messages that came before a loss: nothing waits for them any more.
+    pub(super) fn end_service(&self) {
+        let mut state = self.lock("end the service");
+        if state.machine.serves_receives() {
+            self.waker.wake_by_ref(); // For its last turn.
+        }
+        state.machine.end_service();
+        self.publish(&mut state);
     }
 
     /// Begins the orderly close of this side: queued frames are sent, then everything ends.

@@ -31,8 +31,7 @@ pub(super) struct PortHost<'a> {
 
 impl Host<Report> for PortHost<'_> {
     fn reserve(&mut self, operation: &mut OpRecord) -> bool {
-        let waker = &self.port.waker;
-        Report::reserve(operation, self.wakes, |queue| queue.reserve_or_wake(waker))
+        Report::reserve(operation, self.wakes, Some(&self.port.waker))
     }
 
     fn reserve_unasked(&mut self) -> bool {

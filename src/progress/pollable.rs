@@ -109,6 +109,7 @@ impl Pollable for Port {
     }
 
     fn begin_close(&self) {
+        self.end_service();
         self.begin_close();
     }
 

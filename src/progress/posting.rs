@@ -284,7 +284,8 @@ impl Port {
         let is_due = machine.wants_admission() || machine.wants_close();
         // Operations that wait for a peer whose stream has ended have a deadline, which begins with
         // a turn.
-        if broken || transmits || is_due || machine.awaits_ended_peer() {
+        let is_over = machine.has_served_receives();
+        if broken || transmits || is_due || is_over || machine.awaits_ended_peer() {
             self.waker.wake_by_ref();
         }
     }

@@ -184,6 +184,7 @@ impl Port {
             sources: state.bindings.sources.as_ref(),
             names_connections: false,
             sender: None,
+            waker: &self.waker,
         };
         // What no future and no queue takes is kept: memory until the lock is released, a message
         // for the next receive (ruling 4).

@@ -1,6 +1,7 @@
 //! Where an operation reports: to its future, to a completion queue, or nowhere (ruling 2).
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::cq::{CompletionFlags, CompletionQueue, CqSlot};
 use crate::id::UserContext;
@@ -43,18 +44,35 @@ pub(crate) enum Report {
 }
 
 impl Report {
+    /// Ends the wait of an operation that was not accepted: its owner does not wait with this waker
+    /// for room in its queue any more, and is woken to look at what else it has.
+    pub(super) fn give_up_waiting(&self, waker: &Waker, wakes: &mut WakeList) {
+        if let Report::Queue {
+            queue, slot: None, ..
+        } = self
+            && queue.withdraw(waker)
+        {
+            wakes.push(waker.clone());
+        }
+    }
+
     /// Reserves the slot of an operation that reports to a queue, unless it has one, by `reserve`;
-    /// wakes the future that awaits its acceptance. Returns false if there is no slot now.
+    /// wakes the future that awaits its acceptance. Returns false if there is no slot now; if the
+    /// operation waits, `waker` is woken when there is one.
     pub(super) fn reserve(
         record: &mut OpRecord,
         wakes: &mut WakeList,
-        reserve: impl FnOnce(&CompletionQueue) -> Option<CqSlot>,
+        waker: Option<&Waker>,
     ) -> bool {
+        let waker = waker.filter(|_| record.options.wait);
         let Report::Queue { queue, slot, .. } = &mut record.token else {
             return true;
         };
         if slot.is_none() {
-            *slot = reserve(queue);
+            *slot = match waker {
+                Some(waker) => queue.reserve_or_wake(waker),
+                None => queue.try_reserve(),
+            };
             if slot.is_none() {
                 return false; // It goes on waiting.
             }

@@ -152,7 +152,10 @@ impl Port {
         self.watch_peer(state);
         self.expire(state, now);
         let next = match state.life.state() {
-            LinkState::Closed => NextTurn::Never,
+            LinkState::Closed if !state.machine.serves_receives() => {
+                self.end_turns(state);
+                NextTurn::Never
+            }
             _ if left.is_spent() => {
                 self.port_waker.mark_queued();
                 NextTurn::Requeued
@@ -166,6 +169,13 @@ impl Port {
             stale_alarm: state.timers.stale_alarm.take(),
             completions: 0,
         }
+    }
+
+    /// Ends the port with its last turn: nothing is waited for any more.
+    pub(super) fn end_turns(&self, state: &mut PortState) {
+        state.machine.end_service();
+        self.publish(state);
+        state.bindings.receive_queue.withdraw(&self.waker);
     }
 
     /// Step 1, as far as the budget goes, with steps 3 and 4 after each outcome. Returns true if

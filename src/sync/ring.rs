@@ -166,7 +166,8 @@ impl<T> Ring<T> {
     }
 
     /// Takes a place; if none is free, `waker` is woken once when one is. A closed ring never wakes
-    /// it.
+    /// it. A waiter that goes away before that [withdraws](Self::withdraw) its waker: the ring may
+    /// never be read.
     pub(crate) fn reserve_or_wake(&self, waker: &Waker) -> Option<Slot<T>> {
         let mut state = self.shared.state.lock("reserve a slot or wait");
         let slot = self.take_place(&mut state);
@@ -174,6 +175,15 @@ impl<T> Ring<T> {
             state.room.register_once(waker);
         }
         slot
+    }
+
+    /// Who waits by [`reserve_or_wake`](Self::reserve_or_wake) with this waker does not any more.
+    /// True if it did.
+    pub(crate) fn withdraw(&self, waker: &Waker) -> bool {
+        let mut state = self.shared.state.lock("wait no longer");
+        let withdrawn = state.room.remove_once(waker);
+        drop(state);
+        withdrawn.is_some()
     }
 
     fn take_place(&self, state: &mut State<T>) -> Option<Slot<T>> {

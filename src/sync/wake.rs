@@ -1,7 +1,7 @@
 //! Wakers collected under a lock and woken after it, and the list of a queue's waiters.
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
@@ -93,8 +93,16 @@ pub(crate) struct Waiters {
     /// Waiters in the order in which they came, which is that of their keys; binary search, since
     /// thousands may wait.
     list: Vec<(WaiterKey, Waker)>,
-    /// Identities of wakers that are never withdrawn; a set, since thousands may wait.
-    once: BTreeSet<(usize, usize)>,
+    /// Keys of the wakers that have none of their own, by their identities: thousands may wait.
+    once: BTreeMap<WakerIdentity, WaiterKey>,
+}
+
+/// What `Waker::will_wake` compares: the data and the vtable.
+type WakerIdentity = (usize, usize);
+
+fn identity(waker: &Waker) -> WakerIdentity {
+    let vtable = std::ptr::from_ref(waker.vtable());
+    (waker.data().addr(), vtable.addr())
 }
 
 impl Waiters {
@@ -117,13 +125,22 @@ impl Waiters {
         None
     }
 
-    /// Registers a waker that is never withdrawn, unless an equal one is registered already.
+    /// Registers a waker, which is its own key, unless an equal one is registered already.
     pub(crate) fn register_once(&mut self, waker: &Waker) {
-        // The data and vtable are what `Waker::will_wake` compares.
-        let vtable = std::ptr::from_ref(waker.vtable());
-        if self.once.insert((waker.data().addr(), vtable.addr())) {
-            self.register(&mut None, waker);
+        let identity = identity(waker);
+        if self.once.contains_key(&identity) {
+            return;
         }
+        let mut key = None;
+        self.register(&mut key, waker);
+        self.once.extend(key.map(|key| (identity, key)));
+    }
+
+    /// Takes out what [`register_once`](Self::register_once) has registered and nothing has woken.
+    /// The waker comes back, to be dropped after unlocking.
+    pub(crate) fn remove_once(&mut self, waker: &Waker) -> Option<Waker> {
+        let mut key = self.once.remove(&identity(waker));
+        self.remove(&mut key)
     }
 
     /// Removes a waiter, whose future is dropped or done. Returns its waker, to be dropped after
@@ -202,6 +219,36 @@ mod tests {
                 assert_eq!(woken.sum::<usize>(), 5, "{panicking:?}, {unwinds}");
             }
         }
+    }
+
+    /// `remove_once`: of many that wait for what never comes, each leaves nothing, and takes out no
+    /// other; one that was woken, or has never come, takes out nothing.
+    #[test]
+    fn who_goes_away_unwoken_leaves_no_waker() {
+        let counts: Vec<Arc<Counting>> = (0..100).map(|_| Arc::default()).collect();
+        let wakers: Vec<Waker> = counts.iter().cloned().map(Waker::from).collect();
+        let mut waiters = Waiters::default();
+        let mut key = None;
+        waiters.register(&mut key, &wakers[0]);
+        for waker in &wakers {
+            waiters.register_once(waker);
+        }
+        for waker in wakers.iter().step_by(2) {
+            assert!(waiters.remove_once(&waker.clone()).is_some());
+            assert!(waiters.remove_once(waker).is_none());
+        }
+        waiters.take_all(&mut WakeList::new());
+        assert!(waiters.remove_once(&wakers[1]).is_none());
+        let woken = counts.iter().map(|it| it.0.load(Ordering::Relaxed));
+        // The first one waited with a key too.
+        let expected = (0..100).map(|place| usize::from(place % 2 == 1 || place == 0));
+        assert!(woken.eq(expected));
+        let left = wakers.iter().zip(&counts);
+        drop(wakers.clone());
+        assert!(
+            left.map(|(_, count)| Arc::strong_count(count))
+                .all(|it| it == 2)
+        );
     }
 
     /// `register_once`: "unless an equal one is registered already"; once woken it registers anew,

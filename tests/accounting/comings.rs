@@ -8,7 +8,8 @@ use tokio_fabric::domain::RegistrationCache;
 use tokio_fabric::mr::CacheWatch;
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{
-    Access, AddressVector, Backend, Domain, EndpointType, EventQueue, Hints, RdmEndpoint,
+    Access, AddressVector, Backend, CompletionQueue, Domain, Endpoint, EndpointType, EventQueue,
+    Hints, RdmEndpoint, dgram::DgramEndpoint,
 };
 
 use crate::common::ticks::Ticks;
@@ -46,6 +47,10 @@ const KINDS: &[&str] = &[
     "connection that is shut down",
     "connection that is dropped",
     "connection that is refused",
+    "connection that waits for room",
+    "connection whose peer's write waits for room",
+    "connectionless endpoint that waits for room",
+    "datagram endpoint that waits for room",
     "shared receive context",
     "completion queue",
     "counter",
@@ -82,6 +87,10 @@ struct Stage {
     memory: SharedBuffer,
     /// It is full, and stays so.
     full: EventQueue,
+    /// So are these, of the connected, the connectionless and the datagram endpoint's domain, which
+    /// those have filled.
+    full_queues: [CompletionQueue; 3],
+    _have_filled: (Endpoint, RdmEndpoint, DgramEndpoint),
 }
 
 fn local() -> SocketAddr {
@@ -104,6 +113,21 @@ impl Stage {
         let rdm = domain_of(EndpointType::Rdm);
         let (peer, other) = (net.peer().unwrap(), net.peer().unwrap());
         let full = peer.fabric.event_queue().size(1).open().unwrap();
+        let datagrams = domain_of(EndpointType::Dgram);
+        let full_queues = [&peer.domain, &rdm, &datagrams]
+            .map(|domain| domain.completion_queue().size(1).open().unwrap());
+        let [of_connected, of_connectionless, of_datagrams] = &full_queues;
+        let connected = peer.domain.endpoint().receive_queue(of_connected);
+        let connected = connected.open().unwrap();
+        let connectionless = rdm.rdm_endpoint().receive_queue(of_connectionless);
+        let connectionless = connectionless.listen_at(local()).open().unwrap();
+        let peers = datagrams.address_vector().open().unwrap();
+        let datagram = datagrams.dgram_endpoint().receive_queue(of_datagrams);
+        let datagram = datagram.address_vector(&peers).bind(local());
+        let datagram = datagram.open().unwrap();
+        connected.recv(vec![0; 8]).queue(0_u64).try_post().unwrap();
+        (connectionless.recv(vec![0; 8]).queue(0_u64).try_post()).unwrap();
+        datagram.recv(vec![0; 8]).queue(0_u64).try_post().unwrap();
         let stage = Stage {
             backend,
             hub: rdm
@@ -113,10 +137,12 @@ impl Stage {
                 .open()
                 .unwrap(),
             vector: rdm.address_vector().open().unwrap(),
-            datagrams: domain_of(EndpointType::Dgram),
+            datagrams,
             cache: peer.domain.cache().max_count(4).open().unwrap(),
             memory: SharedBuffer::new(vec![0; 1 << 20]),
             full,
+            full_queues,
+            _have_filled: (connected, connectionless, datagram),
             rdm,
             peer,
             other,
@@ -202,6 +228,62 @@ impl Stage {
                 let to = gone.local_addr();
                 gone.shutdown().await.unwrap();
                 endpoint.connect(to).await.unwrap_err();
+            }
+            "connection that waits for room" => {
+                let builder = domain.endpoint().receive_queue(&self.full_queues[0]);
+                let endpoint = builder.open().unwrap();
+                let waits = endpoint.recv(vec![0; 8]).queue(1_u64).post().unwrap();
+                match number % 3 {
+                    0 => {
+                        endpoint.shutdown().await.unwrap();
+                        waits.await.unwrap_err();
+                    }
+                    1 => waits.detach(),
+                    _ => drop(waits),
+                }
+            }
+            "connection whose peer's write waits for room" => {
+                let queue = &self.full_queues[0];
+                // Plain peers do not agree on their end, which the write would delay.
+                let ours = domain.endpoint().extension(false).receive_queue(queue);
+                let ours = ours.open().unwrap();
+                let theirs = self.other.domain.endpoint().extension(false);
+                let theirs = theirs.open().unwrap();
+                connect_endpoints(&theirs, &ours, &self.peer.fabric)
+                    .await
+                    .unwrap();
+                let region = domain.register(vec![0; 8]).access(Access::all());
+                let region = region.await.unwrap();
+                let wanted = queue.stats().full;
+                let write = theirs.write(vec![1; 8], region.remote()).imm(1);
+                write.detach().unwrap();
+                until(|| queue.stats().full > wanted).await;
+                drop(theirs);
+                ours.shutdown().await.unwrap();
+            }
+            "connectionless endpoint that waits for room" => {
+                let builder = self.rdm.rdm_endpoint().receive_queue(&self.full_queues[1]);
+                let endpoint = builder.listen_at(local()).open().unwrap();
+                let waits = endpoint.recv(vec![0; 8]).queue(1_u64).post().unwrap();
+                // Its task has to have begun to wait.
+                tokio::task::yield_now().await;
+                let also = endpoint.recv(vec![0; 8]).queue(2_u64).post().unwrap();
+                if number.is_multiple_of(2) {
+                    endpoint.shutdown().await.unwrap();
+                    waits.await.unwrap_err();
+                    also.await.unwrap_err();
+                }
+            }
+            "datagram endpoint that waits for room" => {
+                let vector = self.datagrams.address_vector().open().unwrap();
+                let builder = self.datagrams.dgram_endpoint().address_vector(&vector);
+                let builder = builder.receive_queue(&self.full_queues[2]);
+                let endpoint = builder.bind(local()).open().unwrap();
+                let waits = endpoint.recv(vec![0; 8]).queue(1_u64).post().unwrap();
+                if number.is_multiple_of(2) {
+                    endpoint.shutdown().await.unwrap();
+                    waits.await.unwrap_err();
+                }
             }
             "shared receive context" => drop(domain.receive_context().open().unwrap()),
             "completion queue" => drop(domain.completion_queue().open().unwrap()),

@@ -269,6 +269,9 @@ fn panics_at(call: u64, code: UserCode, backend: Backend, driver: Driver) -> (u6
     let net = Net::on(backend).driver(driver);
     let program = run(net, only(UserCode::Waker), only(UserCode::Buffer));
     let subscriber = only(UserCode::Subscriber).map(InjectedSubscriber);
+    // While a process has one subscriber only, an event that another test's thread comes to first
+    // is switched off for all.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let logged = subscriber.map(tracing::subscriber::set_default);
     let ended = runtime.block_on(async { tokio::spawn(program).await });
     drop(logged);

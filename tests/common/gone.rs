@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use tokio_fabric::testing::{Net, Peer};
-use tokio_fabric::{Endpoint, ErrorKind, Event, RemoteRegion};
+use tokio_fabric::{Endpoint, ErrorKind, Event, RemoteRegion, ep::Liveness};
 
 use super::device::Device;
 use super::peers::open_region;
@@ -23,6 +24,24 @@ pub enum Loss {
     Reset,
     /// It ends its stream within a record of TLS.
     HalfRecord,
+    /// Its machine answers nothing any more.
+    Silence,
+    /// The same, within a record of TLS.
+    SilenceInRecord,
+}
+
+impl Loss {
+    fn is_silent(self) -> bool {
+        matches!(self, Loss::Silence | Loss::SilenceInRecord)
+    }
+
+    /// Whether this is the error of what waited for the peer.
+    fn is_told_by(self, kind: ErrorKind) -> bool {
+        match self.is_silent() {
+            true => kind == ErrorKind::TimedOut,
+            false => is_loss(kind),
+        }
+    }
 }
 
 /// What reading waits for.
@@ -59,7 +78,8 @@ pub fn cases<'a>(
     for extended in [false, true] {
         for seen_before in [false, true] {
             for behind in [0, 5, 16, 1016] {
-                for end in ends {
+                // Silence can only be waited for.
+                for end in ends.iter().filter(|end| !(seen_before && end.is_silent())) {
                     let case = Case {
                         pause,
                         extended,
@@ -129,9 +149,16 @@ async fn with_peer(us: &Peer, extended: bool, tls: Option<TlsStep>) -> (Endpoint
     let Some(Event::ConnRequest(request)) = us.events.next().await else {
         panic!("no request");
     };
-    let endpoint = us.domain.endpoint().unexpected_bytes(5000).open().unwrap();
+    let endpoint = us.domain.endpoint().unexpected_bytes(5000);
+    let endpoint = endpoint.liveness(quick()).open().unwrap();
     endpoint.accept(request).await.unwrap();
     (endpoint, dialled.await.unwrap())
+}
+
+/// Seconds until a silent peer is dead: its system is asked once a second.
+fn quick() -> Liveness {
+    let interval = Duration::from_millis(200);
+    Liveness::default().interval(interval).rounds(8)
 }
 
 /// One peer: reading its first message is paused, and its stream ends behind it.
@@ -174,32 +201,57 @@ async fn dies(net: &Net, case: Case, tls: Option<TlsStep>) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     if !case.seen_before {
+        if case.end.is_silent() {
+            soon(case, settled(&wire)).await;
+        }
         finish(&mut wire, case.end);
     }
-    drop(wire);
+    // What is silent does not say that it has gone either.
+    let _silent = case.end.is_silent().then_some(wire);
     device.release();
     let failed = soon(case, read).await.unwrap_err();
-    assert!(is_loss(failed.kind()), "{case:?}: {failed}");
+    assert!(case.end.is_told_by(failed.kind()), "{case:?}: {failed}");
     let failed = soon(case, send).await.unwrap_err();
-    assert!(is_loss(failed.kind()), "{case:?}: {failed}");
+    assert!(case.end.is_told_by(failed.kind()), "{case:?}: {failed}");
     assert!(!ours.is_connected(), "{case:?}");
     for (receive, len) in receives.into_iter().zip(LENGTHS) {
         match soon(case, receive).await {
             Ok((received, _)) => assert_eq!((received.len, len), (len, LENGTHS[0]), "{case:?}"),
-            Err(failed) => assert!(is_loss(failed.kind()), "{case:?}: {failed}"),
+            Err(failed) => assert!(case.end.is_told_by(failed.kind()), "{case:?}: {failed}"),
         }
     }
 }
 
+/// Waits until this side's system has all that the peer has sent, so that the peer's has nothing to
+/// say of its own.
+async fn settled(wire: &Wire) {
+    let unconfirmed = || {
+        let mut count: libc::c_int = 0;
+        // SAFETY: the descriptor is open, and this request writes one `int`.
+        let answer =
+            unsafe { libc::ioctl(wire.socket().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+        assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+        count
+    };
+    while unconfirmed() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 fn finish(wire: &mut Wire, end: Loss) {
-    if matches!(end, Loss::HalfRecord) {
+    if matches!(end, Loss::HalfRecord | Loss::SilenceInRecord) {
         wire.put_half_a_record(&[7; 100]);
+    }
+    let socket = socket2::SockRef::from(wire.socket());
+    if end.is_silent() {
+        // It takes nothing that comes, and so acknowledges nothing.
+        let nothing = socket2::SockFilter::new(6, 0, 0, 0);
+        return socket.attach_filter(&[nothing]).unwrap();
     }
     if !matches!(end, Loss::Reset) {
         wire.socket().shutdown(Shutdown::Write).unwrap();
     }
     if matches!(end, Loss::FinThenReset | Loss::Reset) {
-        let socket = socket2::SockRef::from(wire.socket());
         socket.set_linger(Some(Duration::ZERO)).unwrap();
     }
 }

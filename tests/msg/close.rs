@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::{on, on_every_backend};
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect, connect_endpoints};
-use tokio_fabric::{Access, Backend, Error, ErrorKind, Event};
+use tokio_fabric::{Access, Backend, Error, ErrorKind, Event, UserContext};
 
 /// How the connection of `peer` ended: the error of its one Shutdown.
 async fn shutdown_of(peer: &Peer) -> Option<Error> {
@@ -93,6 +93,61 @@ fn an_end_that_was_not_agreed_on_is_reported_as_a_loss() {
         assert!(shutdown_of(&a).await.is_none(), "this side closed it");
         let lost = shutdown_of(&b).await.expect("no later event");
         assert_eq!(lost.kind(), ErrorKind::PeerClosed);
+    });
+}
+
+/// A message that was acknowledged is received, also by a receive that waits for room in its
+/// completion queue when the connection ends, or is posted behind that end; none overtakes another.
+/// Those without a message fail, and so do all once the endpoint has gone.
+#[test]
+fn a_receive_that_waits_for_room_gets_what_came_before_the_end() {
+    on_every_backend(|net| async move {
+        for (in_order, is_dropped) in [(true, false), (false, false), (false, true)] {
+            let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+            let queue = b.domain.completion_queue().size(1).open().unwrap();
+            // A plain peer's end is a loss.
+            let x = a.domain.endpoint().extension(in_order).open().unwrap();
+            let failures = b.domain.counter().unwrap();
+            let y = b.domain.endpoint().receive_queue(&queue);
+            let y = y.receive_counter(&failures).open().unwrap();
+            connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+            for number in 0..5_u8 {
+                x.send(vec![number; 8]).delivery_complete().await.unwrap();
+            }
+            let post = |context: u64| y.recv(vec![0; 8]).queue(context).post();
+            post(0).unwrap().detach();
+            let first = post(1).unwrap();
+            let second = y.recv(vec![0; 8]).post().unwrap();
+            x.shutdown().await.unwrap();
+            assert_eq!(shutdown_of(&b).await.is_some(), !in_order);
+            let (third, fourth) = (post(3).unwrap(), post(4).unwrap());
+            let is_of_the_end = |kind| matches!(kind, ErrorKind::PeerClosed);
+            assert!(is_of_the_end(post(5).unwrap_err().kind()), "no message");
+            assert!(!first.is_accepted() && !third.is_accepted());
+            if is_dropped {
+                // Their futures are handles too.
+                second.detach();
+                for waiting in [first, third, fourth] {
+                    waiting.detach();
+                }
+                drop(y);
+                while failures.read_error() < 4 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                continue;
+            }
+            for context in [0_u8, 1, 3, 4] {
+                let mut completion = queue.next().await.unwrap();
+                assert_eq!(completion.context, UserContext(context.into()));
+                completion.result.as_ref().unwrap();
+                assert_eq!(completion.take_buffer().unwrap()[..], [context; 8]);
+            }
+            assert_eq!(second.await.unwrap().1, [2; 8]);
+            for accepted in [first, third, fourth] {
+                accepted.await.unwrap();
+            }
+            assert!(is_of_the_end(post(6).unwrap_err().kind()));
+        }
     });
 }
 

@@ -142,6 +142,9 @@ impl Subscriber for Collector {
 /// Runs it with a collector, in a runtime whose time passes at once.
 fn collecting(most: Level, test: impl AsyncFn(&Collector)) {
     let collector = Collector::new(most);
+    // While a process has one subscriber only, an event that another test's thread comes to first
+    // is switched off for all.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     tracing::subscriber::with_default(collector.clone(), || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -5,13 +5,16 @@ use std::os::fd::BorrowedFd;
 
 use crate::common::on_every_backend;
 use crate::common::peers::peer_with;
-use socket2::{Domain, SockRef};
+use socket2::{Domain, SockRef, Type};
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{Backend, ErrorKind, Hints, domain::DomainBind, info::TrafficClass};
 
-/// Code point and priority of the socket of this process that is bound to, and connected to, such
-/// addresses.
-fn marks_of(is_it: impl Fn(SocketAddr, Option<SocketAddr>) -> bool) -> Option<(u32, u32)> {
+/// Code point and priority of the socket of this kind and process that is bound to, and connected
+/// to, such addresses: another test's socket of the other kind may have the same port.
+fn marks_of(
+    kind: Type,
+    is_it: impl Fn(SocketAddr, Option<SocketAddr>) -> bool,
+) -> Option<(u32, u32)> {
     let open = std::fs::read_dir("/proc/self/fd").expect("a list of descriptors");
     open.flatten().find_map(|entry| {
         let fd = entry.file_name().to_str()?.parse().ok()?;
@@ -20,7 +23,8 @@ fn marks_of(is_it: impl Fn(SocketAddr, Option<SocketAddr>) -> bool) -> Option<(u
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         let socket = SockRef::from(&fd);
         let address = |it: std::io::Result<socket2::SockAddr>| it.ok()?.as_socket();
-        if !is_it(address(socket.local_addr())?, address(socket.peer_addr())) {
+        let is_it = is_it(address(socket.local_addr())?, address(socket.peer_addr()));
+        if !is_it || socket.r#type().ok()? != kind {
             return None;
         }
         let octet = match socket.domain().ok()? {
@@ -68,7 +72,7 @@ fn the_sockets_of_an_endpoint_have_its_traffic_class_or_its_domains() {
             }
             for (endpoint, expected) in [(&x, expected), (&back, expected), (&y, (0, 0))] {
                 let ends = (endpoint.local_addr().unwrap(), endpoint.peer_addr());
-                let marks = marks_of(|local, peer| (local, peer) == ends);
+                let marks = marks_of(Type::STREAM, |local, peer| (local, peer) == ends);
                 assert_eq!(marks, Some(expected), "{domain:?}, {own:?}");
             }
         }
@@ -103,15 +107,17 @@ fn the_sockets_of_connectionless_endpoints_have_a_traffic_class_too() {
             return;
         }
         // That which it has dialled, and that which the other has accepted.
-        let ours = marks_of(|_, peer| peer == Some(y.local_addr()));
-        let theirs = marks_of(|local, peer| local == y.local_addr() && peer.is_some());
+        let ours = marks_of(Type::STREAM, |_, peer| peer == Some(y.local_addr()));
+        let theirs = marks_of(Type::STREAM, |local, peer| {
+            local == y.local_addr() && peer.is_some()
+        });
         assert_eq!((ours, theirs), (Some((10, 2)), Some((0, 0))));
         for (class, expected) in [
             (TrafficClass::Unspec, (10, 2)),
             (TrafficClass::Scavenger, (1, 1)),
         ] {
             let endpoint = datagrams(class);
-            let marks = marks_of(|local, _| local == endpoint.local_addr());
+            let marks = marks_of(Type::DGRAM, |local, _| local == endpoint.local_addr());
             assert_eq!(marks, Some(expected));
         }
     });

@@ -50,7 +50,14 @@ fn more_clients_at_once_than_may_be_half_open_are_all_answered() {
 /// the stream ends.
 #[test]
 fn a_peer_that_is_gone_is_found_while_reading_is_paused() {
-    let ends = [Loss::Fin, Loss::FinThenReset, Loss::Reset, Loss::HalfRecord];
+    let ends = [
+        Loss::Fin,
+        Loss::FinThenReset,
+        Loss::Reset,
+        Loss::HalfRecord,
+        Loss::Silence,
+        Loss::SilenceInRecord,
+    ];
     on_sockets_at_once(|net| async move {
         let net = secured(net);
         for pause in [Pause::Room, Pause::Device] {

@@ -41,15 +41,20 @@ impl Write for Log {
     }
 }
 
+/// Ends a log. The subscriber beside it sees nothing: but while a process has one only, an event
+/// that another test's thread comes to first is switched off for all.
+type LogGuard = (tracing::subscriber::DefaultGuard, tracing::Dispatch);
+
 impl Log {
-    fn begin() -> (Log, tracing::subscriber::DefaultGuard) {
+    fn begin() -> (Log, LogGuard) {
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::DEBUG)
             .with_writer(move || writer.clone())
             .finish();
-        (log, tracing::subscriber::set_default(subscriber))
+        let second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+        (log, (tracing::subscriber::set_default(subscriber), second))
     }
 
     fn text(&self) -> String {

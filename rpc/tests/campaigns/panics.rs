@@ -363,6 +363,9 @@ fn panics_at(call: u64, what: Given) -> (u64, Vec<String>) {
         panics_at: call,
     }));
     CURRENT.set(Some(injector.clone()));
+    // While a process has one subscriber only, an event that another test's thread comes to first
+    // is switched off for all.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let _subscribed = tracing::subscriber::set_default(InjectedSubscriber(injector.clone()));
     let recorder = InjectedRecorder(injector.clone());
     let _recorded = ::metrics::set_default_local_recorder(&recorder);

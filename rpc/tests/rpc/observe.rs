@@ -288,6 +288,9 @@ where
 async fn spans_have_the_names_of_the_conventions_and_the_trace_of_the_caller() {
     let spans = Spans::default();
     let subscriber = tracing_subscriber::registry().with(spans.clone());
+    // While a process has one subscriber only, an event that another test's thread comes to first
+    // is switched off for all.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let _guard = tracing::subscriber::set_default(subscriber);
     let (client, _, _server) = probe().await;
     // Other tests register the callsites beside this one, perhaps with what they knew before.

@@ -41,7 +41,7 @@ impl DgramPort {
         } = state;
         let reserve = |record: &mut OpRecord| {
             let wakes = &mut deferred.wakes;
-            Report::reserve(record, wakes, |queue| queue.reserve_or_wake(&self.waker))
+            Report::reserve(record, wakes, Some(&self.waker))
         };
         let key = machine.post(operation, peer, reserve)?;
         if let Some(timeout) = options.timeout {
@@ -142,6 +142,7 @@ impl DgramPort {
                 names_connections: false,
                 sender: (op.end.sender_address())
                     .map(|it| SourceName::new(it, vector.find(it.into()))),
+                waker: &self.waker,
             };
             match context.deliver(op, &mut deferred.wakes) {
                 Undelivered::Nothing => {}

@@ -31,7 +31,7 @@ impl Pollable for DgramPort {
             } = state;
             machine.admit_waiting(|record| {
                 let wakes = &mut deferred.wakes;
-                Report::reserve(record, wakes, |queue| queue.reserve_or_wake(&self.waker))
+                Report::reserve(record, wakes, Some(&self.waker))
             });
             self.transmit(state, left);
             // Completed operations made room for posts that wait.

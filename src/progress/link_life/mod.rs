@@ -139,6 +139,7 @@ impl Port {
         let mut guard = self.lock("driver gone");
         let state = &mut *guard;
         state.machine.fail(self.engine.why_gone());
+        state.machine.end_service();
         let state_now = state.life.state();
         if !matches!(state_now, LinkState::Lingering | LinkState::Closed) {
             self.begin_draining(state);
@@ -152,5 +153,6 @@ impl Port {
         state.life.on_driver_gone();
         state.io.drop_link();
         self.publish(state);
+        self.end_turns(state);
     }
 }

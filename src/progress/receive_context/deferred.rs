@@ -163,6 +163,8 @@ impl ReceiveContext {
             sources: self.config.sources.as_ref(),
             names_connections: self.config.names_connections,
             sender: None,
+            // They have left the queues (`ContextState::cancel`).
+            waker: Waker::noop(),
         }
     }
 

@@ -193,8 +193,13 @@ impl ContextState {
             return;
         };
         if let Some(CanceledReceive::Multi(cursor, unused)) = self.matcher.cancel(receive) {
-            if let Some(unused) = unused {
-                deferred.release_slot(unused);
+            match (unused, &self.driver) {
+                (Some(unused), _) => deferred.release_slot(unused),
+                // It was starved, and others may be.
+                (None, Some(driver)) if multi.queue.withdraw(driver) => {
+                    self.wake_driver(deferred);
+                }
+                (None, _) => {}
             }
             deferred.multi_completions.push((multi, result, cursor));
         }

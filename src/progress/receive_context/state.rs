@@ -193,9 +193,8 @@ impl ContextState {
 
     /// Reserves the slot in which a receive completes; `false`: there is none now.
     pub(super) fn reserve(&self, record: &mut OpRecord, deferred: &mut DeferredWork<'_>) -> bool {
-        Report::reserve(record, &mut deferred.unlocked.wakes, |queue| {
-            self.reserve_slot(queue)
-        })
+        let wakes = &mut deferred.unlocked.wakes;
+        Report::reserve(record, wakes, self.driver.as_ref())
     }
 
     /// Admits backlogged receives in order, as far as there is room.
@@ -262,7 +261,11 @@ impl ContextState {
                 let (_, pending) = at
                     .and_then(|at| self.backlog.remove(at))
                     .expect("a backlogged receive is in the backlog");
-                (pending.into_record(), Phase::Waiting)
+                let record = pending.into_record();
+                if let Some(driver) = &self.driver {
+                    (record.token).give_up_waiting(driver, &mut deferred.unlocked.wakes);
+                }
+                (record, Phase::Waiting)
             }
             Some(ReceiveOpState::Posted(receive)) => {
                 let canceled = self.matcher.cancel(*receive);

@@ -1,12 +1,11 @@
 //! The end of a connection: everything bound to it ends, once, with the reason.
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::event::ConnEvent;
 use crate::proto::op::OpKey;
 
-use super::receive_side::OwnReceives;
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use super::shared_receive::MatchedReceive;
 use super::{Connection, Lifecycle};
@@ -52,6 +51,7 @@ impl<T> Connection<T> {
         self.lifecycle.go(Lifecycle::Closed);
         self.handshake = None;
         self.complete_all(&error, host);
+        self.admit_from(true, host);
         let closing = match was {
             Lifecycle::Connecting | Lifecycle::Accepting => ConnEvent::ConnectFailed { error },
             _ => ConnEvent::Closed {
@@ -86,7 +86,13 @@ impl<T> Connection<T> {
         self.collect_memory(host);
         let injected = self.tx.injected.fail_all(error);
         self.injected_ended(injected);
+        // A message that came in full has its receive, although that waits for room still.
+        let mut served = self.own().map_or(0, |own| own.context.backlog.len());
         for key in self.ops.keys_by_age() {
+            if served > 0 && self.is_waiting_receive(key) {
+                served -= 1;
+                continue;
+            }
             let payload = self.ops.get_mut(key).and_then(|op| op.payload.take());
             let matched = matched.iter().find(|matched| matched.op == key);
             let Some(payload) = self.let_go(key, matched.copied(), payload, error, host) else {
@@ -101,6 +107,48 @@ impl<T> Connection<T> {
         self.awaited_acks.clear();
         self.awaited_reads.clear();
         self.tx_context.used -= std::mem::take(&mut self.tx_context.leaked);
+    }
+
+    fn is_waiting_receive(&self, key: OpKey) -> bool {
+        let op = self.ops.get(key);
+        op.is_some_and(|op| op.phase == Phase::Waiting && op.is_receive())
+    }
+
+    /// Returns true while messages are left that came before the connection was lost: a receive for
+    /// one may have to wait for room, and is admitted by a turn.
+    pub(crate) fn serves_receives(&self) -> bool {
+        self.fault.is_some() && self.own().is_some_and(|own| own.served_after_loss() > 0)
+    }
+
+    /// Returns true once the last of these messages has been taken, and turns are of no use.
+    pub(crate) fn has_served_receives(&self) -> bool {
+        let own = self.own().filter(|own| !own.context.is_undriven);
+        self.lifecycle == Lifecycle::Closed && own.is_some_and(|own| own.served_after_loss() == 0)
+    }
+
+    /// Ends the receives that wait for room: there are no turns after the end, or no more.
+    pub(crate) fn end_service(&mut self) {
+        if let Some(own) = self.own_mut() {
+            own.context.is_undriven = true;
+            self.end_unserved();
+        }
+    }
+
+    /// Ends the receives that wait for room after the end, and have no message to wait for.
+    pub(super) fn end_unserved(&mut self) {
+        if self.lifecycle != Lifecycle::Closed {
+            return;
+        }
+        let Some(own) = self.own_mut() else { return };
+        let served = own.served_after_loss().min(own.context.backlog.len());
+        let unserved = own.context.backlog.split_off(served);
+        if unserved.is_empty() {
+            return;
+        }
+        let error = self.why_ended();
+        for key in unserved {
+            self.complete(key, Err(error.clone()), 0);
+        }
     }
 
     /// Posts a matched receive again if any peer's message may take it: the end of this connection
@@ -182,18 +230,14 @@ impl<T> Connection<T> {
             shared.forget_announcements();
         }
         let is_closed_here = self.fault.is_none();
-        if let Some(OwnReceives {
-            context,
-            matcher,
-            inboxes,
-        }) = self.own_mut()
-        {
-            context.backlog.clear();
-            inboxes.abort();
-            matcher.clear_posted();
+        if let Some(own) = self.own_mut() {
+            own.inboxes.abort();
+            own.matcher.clear_posted();
             if is_closed_here {
-                matcher.clear();
+                own.matcher.clear();
             }
+            let served = own.served_after_loss();
+            own.context.backlog.truncate(served);
         }
     }
 

@@ -83,6 +83,7 @@ impl<T> Connection<T> {
         {
             own.inboxes.insert(message);
         }
+        self.end_unserved();
     }
 
     /// A message is whole whose beginning an inbox had a place for. Where that is closed by now, it

@@ -116,6 +116,8 @@ struct ContextQueue {
     backlog: VecDeque<OpKey>,
     /// Room came free since the backlog was looked at.
     freed: bool,
+    /// Nothing looks at the backlog any more: after a loss, receives do not wait for room.
+    is_undriven: bool,
 }
 
 impl ContextQueue {
@@ -126,6 +128,7 @@ impl ContextQueue {
             leaked: 0,
             backlog: VecDeque::new(),
             freed: false,
+            is_undriven: false,
         }
     }
 
@@ -452,6 +455,11 @@ impl<T> Connection<T> {
         {
             debug_assert!(context.used <= context.size);
             debug_assert!(matcher.posted_len() <= context.used);
+            debug_assert!(
+                self.lifecycle != Lifecycle::Closed
+                    || context.backlog.len() <= matcher.unexpected_len(),
+                "after the end who waits has a message"
+            );
         }
         debug_assert!(self.awaited_acks.len() <= self.tx_context.used);
         debug_assert!(self.awaited_reads.len() <= self.tx_context.used);

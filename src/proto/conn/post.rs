@@ -153,8 +153,9 @@ impl<T> Connection<T> {
     }
 
     /// Handles a post that fails its check. Only one kind is still admitted: a receive takes a
-    /// message that came in full before the end. This holds also while the transport still gives
-    /// memory back: an error then would mean that no message is left.
+    /// message that came in full before the end, if need be once there is room for its completion.
+    /// This holds also while the transport still gives memory back: an error then would mean that
+    /// no message is left.
     #[cold]
     fn post_not_open(
         &mut self,
@@ -166,10 +167,16 @@ impl<T> Connection<T> {
         let ReceiveSide::Own(own) = &mut self.side else {
             return Err(self.refuse(key, error));
         };
-        if !(op.is_receive() && own.matcher.has_unexpected()) {
+        // Those who wait have the first messages.
+        let waiting = own.context.backlog.len();
+        if !(op.is_receive() && own.matcher.unexpected_len() > waiting) {
             return Err(self.refuse(key, error));
         }
-        if !host.reserve(op) {
+        if waiting > 0 || !host.reserve(op) {
+            if op.options.wait && !own.context.is_undriven {
+                own.context.backlog.push_back(key);
+                return Ok(key);
+            }
             let error = Error::new(ErrorKind::Again, "the completion queue is full");
             return Err(self.refuse(key, error));
         }
@@ -284,27 +291,32 @@ impl<T> Connection<T> {
     #[inline(never)]
     fn admit_some(&mut self, host: &mut impl Host<T>) {
         for receive in [false, true] {
-            while let Some(queue) = self.context(receive) {
-                queue.freed = false;
-                if queue.used >= queue.size {
-                    break;
-                }
-                let Some(&key) = queue.backlog.front() else {
-                    break;
-                };
-                let op = self
-                    .ops
-                    .get_mut(key)
-                    .expect("a waiting operation is in the table");
-                if !host.reserve(op) {
-                    break;
-                }
-                self.context(receive).expect("as above").backlog.pop_front();
-                self.admit(key, host);
-            }
+            self.admit_from(receive, host);
         }
         if self.close.is_received() {
             self.sort_out_waiting();
+        }
+    }
+
+    /// Admits the operations that wait in one of the contexts.
+    pub(super) fn admit_from(&mut self, receive: bool, host: &mut impl Host<T>) {
+        while let Some(queue) = self.context(receive) {
+            queue.freed = false;
+            if queue.used >= queue.size {
+                break;
+            }
+            let Some(&key) = queue.backlog.front() else {
+                break;
+            };
+            let op = self
+                .ops
+                .get_mut(key)
+                .expect("a waiting operation is in the table");
+            if !host.reserve(op) {
+                break;
+            }
+            self.context(receive).expect("as above").backlog.pop_front();
+            self.admit(key, host);
         }
     }
 

@@ -31,6 +31,17 @@ pub(super) struct OwnReceives {
     pub(super) inboxes: Inboxes,
 }
 
+impl OwnReceives {
+    /// Of the receives that wait for room, so many go on waiting after a loss: those that messages
+    /// wait for.
+    pub(super) fn served_after_loss(&self) -> usize {
+        match self.context.is_undriven {
+            true => 0,
+            false => self.matcher.unexpected_len(),
+        }
+    }
+}
+
 /// The ids of a connection among those that share receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnIds {

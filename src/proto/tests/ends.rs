@@ -1,6 +1,6 @@
 //! How operations and connections end, each way once.
 
-use super::pair::{Pair, QUEUED, REMOTE, TINY, memory_of, operation};
+use super::pair::{Pair, QUEUED, REMOTE, TINY, TestConnection, memory_of, operation};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
@@ -342,6 +342,107 @@ fn an_acknowledged_message_is_received_at_any_moment_of_a_loss() {
     }
     let refused = pair.b.try_post(4, receive_of(8), true).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
+}
+
+/// Three messages have come, and four receives are posted for them, three of which report to a full
+/// queue: at the moments of the test above.
+fn waiting_at_a_full_queue(moment: usize) -> Pair {
+    let mut pair = Pair::connected();
+    for token in 1..=3 {
+        pair.a.send_acked(token, &[token as u8; 8]);
+    }
+    pair.run();
+    pair.b.host.slots = 0;
+    let post = |pair: &mut Pair| {
+        for token in [1 | QUEUED, 2, 3 | QUEUED, 4 | QUEUED] {
+            let refused = pair.b.try_post(token, receive_of(8), true).err();
+            // Of the last it is known after the break that it has no message.
+            let is_known = moment > 0 && token == 4 | QUEUED;
+            assert_eq!(refused.is_some(), is_known, "moment {moment}, {token}");
+        }
+    };
+    if moment == 0 {
+        post(&mut pair);
+    }
+    let broken = Error::new(ErrorKind::ConnectionReset, "by the test");
+    pair.b.machine.fail(broken);
+    if moment == 1 {
+        post(&mut pair);
+    }
+    pair.b.close();
+    if moment == 2 {
+        post(&mut pair);
+    }
+    if moment == 0 {
+        let ended = pair.b.end_of(4 | QUEUED);
+        assert_eq!(ended, (Err(ErrorKind::ConnectionReset), vec![0; 8]));
+    }
+    assert!(pair.b.ended.is_empty(), "messages wait for them");
+    assert!(pair.b.machine.serves_receives());
+    pair.b.machine.check();
+    pair
+}
+
+/// So it has a receive that waits for room in its completion queue, in the order of the posts.
+#[test]
+fn a_receive_that_waits_for_room_has_its_message_after_a_loss() {
+    for moment in 0..3 {
+        let mut pair = waiting_at_a_full_queue(moment);
+        for wait in [true, false] {
+            let refused = pair.b.try_post(5, receive_of(8), wait).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionReset, "none is left");
+        }
+        for expected in [vec![1 | QUEUED, 2], vec![3 | QUEUED]] {
+            pair.b.host.slots = 1;
+            pair.b.order.clear();
+            pair.b.machine.admit_waiting(&mut pair.b.host);
+            pair.b.take_events();
+            assert_eq!(pair.b.order, expected);
+            for token in expected {
+                let bytes = vec![(token & !QUEUED) as u8; 8];
+                assert_eq!(pair.b.end_of(token), (Ok(8), bytes));
+            }
+        }
+        assert!(!pair.b.machine.serves_receives());
+        assert!(
+            pair.b.machine.has_served_receives(),
+            "it needs no more turns"
+        );
+    }
+}
+
+/// Where nothing will admit them, or the messages go elsewhere, they end by the reason of the loss,
+/// and none waits any more.
+#[test]
+fn receives_that_wait_for_room_after_a_loss_end_with_what_they_wait_for() {
+    for moment in 0..3 {
+        for is_read_otherwise in [false, true] {
+            let mut pair = waiting_at_a_full_queue(moment);
+            pair.b.order.clear();
+            if is_read_otherwise {
+                let TestConnection { machine, host, .. } = &mut pair.b;
+                machine.open_inbox(8, 3, host).unwrap();
+            } else {
+                pair.b.machine.end_service();
+            }
+            pair.b.take_events();
+            assert_eq!(pair.b.order, [1 | QUEUED, 2, 3 | QUEUED]);
+            for token in [1 | QUEUED, 2, 3 | QUEUED] {
+                let ended = pair.b.end_of(token);
+                assert_eq!(ended, (Err(ErrorKind::ConnectionReset), vec![0; 8]));
+            }
+            assert!(!pair.b.machine.serves_receives());
+            pair.b.machine.check();
+            if is_read_otherwise {
+                continue;
+            }
+            // The messages are there, for who has room for them now.
+            let refused = pair.b.try_post(5 | QUEUED, receive_of(8), true);
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::Again);
+            pair.b.receive(6, 8);
+            assert_eq!(pair.b.end_of(6), (Ok(8), vec![1; 8]));
+        }
+    }
 }
 
 /// Twenty thousand operations that wait end as fast as they can be counted.
