@@ -395,9 +395,10 @@ mod tests {
                     Ok((value, [])) => Some(value),
                     _ => None,
                 };
-                let bounded = decode::<Mixed>(body);
-                // Only the limits differ: this decoder trusts no length.
-                prop_assert_eq!(plain, bounded.ok());
+                let bounded = decode::<Mixed>(body).ok();
+                // Only the limits differ: this decoder trusts no length. Compared as text, since a
+                // damaged number may be NaN, which equals nothing.
+                prop_assert_eq!(format!("{plain:?}"), format!("{bounded:?}"));
             }
         }
     }
