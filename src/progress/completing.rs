@@ -34,7 +34,7 @@ pub(super) struct CompletionContext<'a> {
     pub(super) sources: Option<&'a Arc<dyn Sources>>,
     /// Sender of the received datagram.
     pub(super) sender: Option<SourceName>,
-    /// Waits for room in queues, for those that were not accepted.
+    /// The waker that waits for room in queues on behalf of operations that were not accepted.
     pub(super) waker: &'a Waker,
 }
 

@@ -177,8 +177,8 @@ impl<T> Ring<T> {
         slot
     }
 
-    /// Who waits by [`reserve_or_wake`](Self::reserve_or_wake) with this waker does not any more.
-    /// True if it did.
+    /// Withdraws a waker that waits by [`reserve_or_wake`](Self::reserve_or_wake). Returns true if
+    /// it waited.
     pub(crate) fn withdraw(&self, waker: &Waker) -> bool {
         let mut state = self.shared.state.lock("wait no longer");
         let withdrawn = state.room.remove_once(waker);

@@ -163,7 +163,7 @@ impl ReceiveContext {
             sources: self.config.sources.as_ref(),
             names_connections: self.config.names_connections,
             sender: None,
-            // They have left the queues (`ContextState::cancel`).
+            // Receives that end here have left their queues before (`ContextState::cancel`).
             waker: Waker::noop(),
         }
     }

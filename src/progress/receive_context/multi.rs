@@ -195,7 +195,7 @@ impl ContextState {
         if let Some(CanceledReceive::Multi(cursor, unused)) = self.matcher.cancel(receive) {
             match (unused, &self.driver) {
                 (Some(unused), _) => deferred.release_slot(unused),
-                // It was starved, and others may be.
+                // The buffer waited for a slot of its queue, and others may.
                 (None, Some(driver)) if multi.queue.withdraw(driver) => {
                     self.wake_driver(deferred);
                 }

@@ -86,7 +86,7 @@ impl<T> Connection<T> {
         self.collect_memory(host);
         let injected = self.tx.injected.fail_all(error);
         self.injected_ended(injected);
-        // A message that came in full has its receive, although that waits for room still.
+        // Receives that wait for room go on waiting if complete messages are there for them.
         let mut served = self.own().map_or(0, |own| own.context.backlog.len());
         for key in self.ops.keys_by_age() {
             if served > 0 && self.is_waiting_receive(key) {

@@ -167,7 +167,7 @@ impl<T> Connection<T> {
         let ReceiveSide::Own(own) = &mut self.side else {
             return Err(self.refuse(key, error));
         };
-        // Those who wait have the first messages.
+        // The receives that wait get the first messages.
         let waiting = own.context.backlog.len();
         if !(op.is_receive() && own.matcher.unexpected_len() > waiting) {
             return Err(self.refuse(key, error));

@@ -32,8 +32,8 @@ pub(super) struct OwnReceives {
 }
 
 impl OwnReceives {
-    /// Of the receives that wait for room, so many go on waiting after a loss: those that messages
-    /// wait for.
+    /// Returns how many of the receives that wait for room go on waiting after a loss: as many as
+    /// there are messages for them.
     pub(super) fn served_after_loss(&self) -> usize {
         match self.context.is_undriven {
             true => 0,
