@@ -10,7 +10,7 @@
 //! its frame is handed out takes the frame back with its credit, or withdraws what was announced;
 //! later it ends the connection. Where the owner says that copies may wait
 //! ([`HmemOps::may_block`]), blocking threads make the turns of the domain's ports, and what
-//! becomes due for a port meanwhile is noted (`progress/aside.rs`).
+//! becomes due for a port meanwhile is noted (`progress/blocking_turns.rs`).
 
 use std::any::Any;
 use std::fmt;

@@ -16,7 +16,7 @@ use crate::transport::{self, Backend, ManualReactor, Runner, TransportOptions};
 use super::auth::domain_secret;
 use super::blocking::BlockingPool;
 use super::counts::OpenCounts;
-use super::opened::{ManualHand, Opened};
+use super::opened::{ManualProgressGuard, Opened};
 use super::request::rights_within;
 use super::{Binding, Domain, Inner, expected_regions};
 
@@ -275,13 +275,16 @@ impl DomainBuilder {
             mapped: MappedKeys::new(raw, random),
             _fabric: self.fabric,
         });
-        let hand_of = |progress: &Arc<ManualProgress>| ManualHand {
+        let hand_of = |progress: &Arc<ManualProgress>| ManualProgressGuard {
             inner: Arc::clone(&inner),
             _hold: progress.hold(),
         };
-        let _hand = inner.progress.as_ref().map(hand_of).map(Arc::new);
-        Opened::list(&inner, _hand.as_ref());
-        Ok(Domain { inner, _hand })
+        let _progress_guard = inner.progress.as_ref().map(hand_of).map(Arc::new);
+        Opened::list(&inner, _progress_guard.as_ref());
+        Ok(Domain {
+            inner,
+            _progress_guard,
+        })
     }
 }
 

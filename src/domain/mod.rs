@@ -48,7 +48,7 @@ use crate::transport::{self, Backend, Selection, TransportOptions};
 
 use blocking::BlockingPool;
 use counts::OpenCounts;
-use opened::{ManualHand, Opened};
+use opened::{ManualProgressGuard, Opened};
 
 pub use builder::DomainBuilder;
 pub(crate) use builder::runner_of;
@@ -127,7 +127,7 @@ pub struct Domain {
     inner: Arc<Inner>,
     /// Ends manual progress when the application drops its last handle of the domain and of its
     /// endpoints.
-    _hand: Option<Arc<ManualHand>>,
+    _progress_guard: Option<Arc<ManualProgressGuard>>,
 }
 
 struct Inner {
@@ -504,7 +504,7 @@ impl Domain {
     fn without_hand(&self) -> Domain {
         Domain {
             inner: Arc::clone(&self.inner),
-            _hand: None,
+            _progress_guard: None,
         }
     }
 

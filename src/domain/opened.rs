@@ -10,13 +10,13 @@ use crate::sync::ProgressHold;
 use super::{Domain, Inner};
 
 /// Ends the progress of a domain with manual progress when it is dropped.
-pub(super) struct ManualHand {
+pub(super) struct ManualProgressGuard {
     pub(super) inner: Arc<Inner>,
     /// Ends the progress, after the drivers were asked to stop, unless a peer continues it.
     pub(super) _hold: ProgressHold,
 }
 
-impl Drop for ManualHand {
+impl Drop for ManualProgressGuard {
     fn drop(&mut self) {
         self.inner.shards.stop();
     }
@@ -26,7 +26,7 @@ impl Drop for ManualHand {
 pub(super) struct Opened {
     name: String,
     inner: Weak<Inner>,
-    hand: Option<Weak<ManualHand>>,
+    hand: Option<Weak<ManualProgressGuard>>,
 }
 
 /// Open domains, in the order in which they were opened.
@@ -38,7 +38,7 @@ fn lock_opened() -> MutexGuard<'static, Vec<Weak<Opened>>> {
 
 impl Opened {
     /// Lists a domain that has just been opened, until it is dropped.
-    pub(super) fn list(inner: &Arc<Inner>, hand: Option<&Arc<ManualHand>>) {
+    pub(super) fn list(inner: &Arc<Inner>, hand: Option<&Arc<ManualProgressGuard>>) {
         let opened = Arc::new(Opened {
             name: inner.info.domain.name.clone(),
             inner: Arc::downgrade(inner),
@@ -61,7 +61,7 @@ impl Opened {
         }
         Some(Domain {
             inner,
-            _hand: hand.flatten(),
+            _progress_guard: hand.flatten(),
         })
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Binding {
     pub(super) auth_key: Option<AuthKey>,
     pub(super) traffic_class: TrafficClass,
     /// Whether this is a further context of an endpoint, not its first.
-    pub(super) is_further_context: bool,
+    pub(super) is_additional_context: bool,
 }
 
 impl Binding {
@@ -68,7 +68,7 @@ impl Binding {
             on_refusal: OnRefusal::default(),
             auth_key: info.endpoint.auth_key.clone(),
             traffic_class: info.tx.traffic_class,
-            is_further_context: false,
+            is_additional_context: false,
         }
     }
 
@@ -118,7 +118,7 @@ impl Binding {
     /// Binds the endpoint of this name to its queues and counters. If it was given no receive
     /// queue, opens one for completions without a posted operation.
     pub(super) fn bind(self, id: EndpointId, name: &Arc<str>) -> Result<Common> {
-        let keep = match self.is_further_context {
+        let keep = match self.is_additional_context {
             false => self.domain.keep_endpoint(name, self.caps)?,
             true => self.domain.keep_context(name, self.caps)?,
         };

@@ -35,7 +35,7 @@ use crate::slab::Key;
 use crate::sync::ProgressTask;
 use crate::transport::{Backend, Clock};
 
-use super::aside::{AsideTurns, TurnOutcome};
+use super::blocking_turns::{BlockingTurns, TurnOutcome};
 use super::budget::Budget;
 use super::engine::{DriverCounts, Engine, append};
 use super::liveness::{HeartbeatTimer, NextHeartbeat, PeerLiveness};
@@ -63,7 +63,7 @@ pub(super) struct Driver {
     /// The reason why the transport cannot be used any more.
     lost: Option<Error>,
     spin: SpinState,
-    aside: AsideTurns,
+    blocking_turns: BlockingTurns,
     /// True for a ring: the transport makes ports ready within its own `poll_drive`, and must not
     /// wake the task that calls it.
     is_ring: bool,
@@ -106,7 +106,7 @@ impl Driver {
             stopping: false,
             lost: None,
             spin,
-            aside: AsideTurns::default(),
+            blocking_turns: BlockingTurns::default(),
             moved: false,
             counts: DriverCounts::default(),
         }
@@ -134,9 +134,9 @@ impl Driver {
         };
         // With manual progress the task that drives waits for copies, as for everything else.
         if self.engine.copies_block() && !self.is_manual {
-            match self.aside.under_way(key) {
+            match self.blocking_turns.under_way(key) {
                 Some(due) => due.turn = true,
-                None => self.aside.begin(&self.engine, key, port, now),
+                None => self.blocking_turns.begin(&self.engine, key, port, now),
             }
             budget.spend_step();
             return now;
@@ -197,9 +197,9 @@ impl Driver {
     /// Handles the turns beside the driver that have ended, and does what became due for their
     /// ports meanwhile. Returns false if one has panicked: everything ends then, as after a panic
     /// in a turn of the driver's own.
-    fn end_asides(&mut self, budget: &mut Budget) -> bool {
+    fn finish_blocking_turns(&mut self, budget: &mut Budget) -> bool {
         for (key, turned) in self.engine.take_turned() {
-            let mut due = self.aside.end(key);
+            let mut due = self.blocking_turns.end(key);
             let Some(port) = self.port(key) else { continue };
             match turned {
                 TurnOutcome::Over(turned) => self.turned(key, &*port, turned),
@@ -229,7 +229,7 @@ impl Driver {
         budget.spend_step();
         let Some(port) = self.port(key) else { return };
         for had_turn in [false, true].into_iter().skip(usize::from(had_turn)) {
-            if let Some(due) = self.aside.under_way(key) {
+            if let Some(due) = self.blocking_turns.under_way(key) {
                 due.heartbeat = true;
                 return;
             }
@@ -252,7 +252,7 @@ impl Driver {
         let mut budget = None;
         while let Some(key) = self.new_heartbeats.pop_front() {
             let budget = budget.get_or_insert_with(|| Budget::of_poll(self.clock.now()));
-            if let Some(due) = self.aside.under_way(key) {
+            if let Some(due) = self.blocking_turns.under_way(key) {
                 due.new_heartbeat = true;
                 continue;
             }
@@ -284,7 +284,7 @@ impl Driver {
     fn visit_all_ports(&mut self, budget: &mut Budget) {
         if self.engine.take_regions_changed() {
             for key in self.all_ports() {
-                if let Some(due) = self.aside.under_way(key) {
+                if let Some(due) = self.blocking_turns.under_way(key) {
                     due.regions = true;
                 } else if self.port(key).is_some_and(|port| port.regions_changed()) {
                     self.turn(key, budget);
@@ -295,7 +295,7 @@ impl Driver {
         if self.engine.is_stopping() && !self.stopping {
             self.stopping = true;
             for key in self.all_ports() {
-                if let Some(due) = self.aside.under_way(key) {
+                if let Some(due) = self.blocking_turns.under_way(key) {
                     due.close = true;
                 } else if let Some(port) = self.port(key) {
                     port.begin_close(); // Which makes it ready.
@@ -434,7 +434,7 @@ impl Future for Driver {
             this.engine
                 .take_ready(&mut this.ready, &mut this.new_heartbeats, &this.counts);
             append(&mut this.ready, &mut this.requeued);
-            if this.engine.copies_block() && !this.end_asides(&mut budget) {
+            if this.engine.copies_block() && !this.finish_blocking_turns(&mut budget) {
                 this.lost = Some(Engine::gone_error());
                 return Poll::Ready(());
             }

@@ -14,7 +14,7 @@ use crate::stats::DriverStats;
 use crate::sync::{Lock, Notify, WaiterKey, Waiters, WakeList};
 use crate::transport::{Executor, Transport};
 
-use super::aside::TurnOutcome;
+use super::blocking_turns::TurnOutcome;
 use super::driver::Driver;
 use super::end_report::EndReport;
 use super::liveness::spread;

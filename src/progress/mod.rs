@@ -17,9 +17,9 @@
 #![forbid(unsafe_code)]
 
 mod arming;
-mod aside;
 mod attempt;
 mod blocking;
+mod blocking_turns;
 mod budget;
 mod closed;
 mod commit;

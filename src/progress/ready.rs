@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use crate::slab::Key;
 
-use super::aside::TurnOutcome;
+use super::blocking_turns::TurnOutcome;
 use super::engine::DriverCounts;
 
 #[derive(Default)]

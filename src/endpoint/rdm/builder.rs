@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RdmEndpoint;
-use super::opening::{ContextRest, PreparedContext, open_contexts};
+use super::opening::{ContextParts, PreparedContext, open_contexts};
 use super::peer_keys::VectorKeys;
 use super::sources::SourceNames;
 use crate::av::AddressVector;
@@ -278,7 +278,7 @@ impl RdmEndpointBuilder {
             strangers_max: self.strangers_max,
             vector: vector.clone(),
         };
-        let rest = ContextRest {
+        let rest = ContextParts {
             receives,
             vector,
             sources: names,

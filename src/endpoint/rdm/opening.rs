@@ -19,11 +19,11 @@ use crate::progress::{Engine, ListenConfig, Rdm, RdmConfig, ReceiveContext};
 /// A context that is bound and does not listen yet.
 pub(super) struct PreparedContext {
     pub(super) config: RdmConfig,
-    pub(super) rest: ContextRest,
+    pub(super) rest: ContextParts,
 }
 
 /// The part of a context that the progress engine does not have.
-pub(super) struct ContextRest {
+pub(super) struct ContextParts {
     pub(super) receives: Arc<ReceiveContext>,
     pub(super) vector: AddressVector,
     pub(super) sources: Arc<SourceNames>,
@@ -55,7 +55,7 @@ pub(super) fn open_contexts(
     Ok(opened.map(|(rdm, rest)| endpoint_of(rdm, rest)).collect())
 }
 
-fn endpoint_of(rdm: Arc<Rdm>, rest: ContextRest) -> RdmEndpoint {
+fn endpoint_of(rdm: Arc<Rdm>, rest: ContextParts) -> RdmEndpoint {
     let inner = Inner {
         rdm,
         receives: rest.receives,

@@ -227,7 +227,7 @@ impl ScalableEndpointBuilder {
             let mut context = (self.bind)(index, domain.rdm_endpoint());
             check_context(&context, self.contexts)?;
             context.vector = Some(vector.clone());
-            context.binding.is_further_context = index > 0;
+            context.binding.is_additional_context = index > 0;
             prepared.push(context.prepare()?);
         }
         let engines = domain.engines_for_contexts(self.contexts);

@@ -94,7 +94,7 @@ impl RdmTask {
         let attempt = match answer {
             Answer::Reject => return RequestDecision::Reject(reject.into()),
             Answer::Accept(attempt) => Some(attempt),
-            Answer::AcceptAside => None,
+            Answer::AcceptSelf => None,
         };
         RequestDecision::Accept(AcceptedRequest {
             peer: request.from,

@@ -117,13 +117,13 @@ impl<T> Connection<T> {
     pub(crate) fn request_close(&mut self) {
         self.close.request();
         for key in self.tx.drain_carried_over() {
-            self.end_untaken(key);
+            self.fail_unreceived(key);
         }
     }
 
     /// Ends an operation that the closing peer will not take: a message, or one that may not
     /// overtake a message.
-    pub(super) fn end_untaken(&mut self, key: OpKey) {
+    pub(super) fn fail_unreceived(&mut self, key: OpKey) {
         let error = match self.ops.get(key).is_some_and(|op| op.is_message()) {
             true => no_receive(),
             false => Error::new(ErrorKind::PeerClosed, "before it had come to this"),
@@ -193,7 +193,7 @@ impl<T> Connection<T> {
         }
         self.close.on_received();
         for overtaken in self.tx.drain_overtaken() {
-            self.end_untaken(overtaken.op);
+            self.fail_unreceived(overtaken.op);
         }
         self.sort_out_waiting();
         Ok(())
@@ -220,7 +220,7 @@ impl<T> Connection<T> {
         let (waiting, injected) = self.tx.drain_waiting(no_receive());
         self.injected_ended(injected);
         for key in waiting {
-            self.end_untaken(key);
+            self.fail_unreceived(key);
         }
         self.end_announced();
     }

@@ -95,7 +95,8 @@ impl<T> Connection<T> {
             }
             let payload = self.ops.get_mut(key).and_then(|op| op.payload.take());
             let matched = matched.iter().find(|matched| matched.op == key);
-            let Some(payload) = self.let_go(key, matched.copied(), payload, error, host) else {
+            let Some(payload) = self.requeue_or_end(key, matched.copied(), payload, error, host)
+            else {
                 continue;
             };
             self.put_back(key, payload);
@@ -155,7 +156,7 @@ impl<T> Connection<T> {
     /// does not end it. A receive for this peer alone ends, as do receives whose memory the
     /// transport never gives back, or that no future awaits. Returns the memory of an operation
     /// that ends, and `None` if it was posted again.
-    fn let_go(
+    fn requeue_or_end(
         &mut self,
         key: OpKey,
         matched: Option<MatchedReceive>,

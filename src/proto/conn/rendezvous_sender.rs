@@ -272,7 +272,7 @@ impl<T> Connection<T> {
         let announcements = self.tx.announcements.as_mut();
         let untaken = announcements.map(|it| it.drain());
         for message in untaken.unwrap_or_default() {
-            self.end_untaken(message.op);
+            self.fail_unreceived(message.op);
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) enum Answer {
     /// Accept; an attempt of ours is given up for it.
     Accept(AttemptId),
     /// Accept the other side of a connection to ourselves, which only receives.
-    AcceptAside,
+    AcceptSelf,
 }
 
 /// Why an attempt failed.

@@ -236,16 +236,23 @@ impl Peers {
             return Answer::Reject;
         }
         if let Some(peer) = self.peers.get_mut(&request.from)
-            && let PeerState::Dialling { aside, .. } = &mut peer.state
+            && let PeerState::Dialling {
+                is_self_accepted, ..
+            } = &mut peer.state
         {
-            *aside = true;
+            *is_self_accepted = true;
         }
-        Answer::AcceptAside
+        Answer::AcceptSelf
     }
 
     fn is_request_of_oneself(&self, request: &Request, state: Option<&PeerState>) -> bool {
-        matches!(state, Some(PeerState::Dialling { aside: false, .. }))
-            && request.incarnation == self.settings.incarnation
+        matches!(
+            state,
+            Some(PeerState::Dialling {
+                is_self_accepted: false,
+                ..
+            })
+        ) && request.incarnation == self.settings.incarnation
     }
 
     /// Notes that a connection is up; `incarnation` is what the peer reported.

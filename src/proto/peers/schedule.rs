@@ -72,7 +72,7 @@ impl Peers {
         if let Some(peer) = self.peers.get_mut(&at) {
             peer.go(PeerState::Dialling {
                 attempt,
-                aside: false,
+                is_self_accepted: false,
             });
             self.commands.push_back(Command::Dial { peer: at, attempt });
         }

@@ -11,9 +11,12 @@ use crate::limits::{RDM_CLAIM_PARTS, RDM_CLAIM_TIMEOUT};
 pub(super) enum PeerState {
     /// There is no connection, and none is begun before `until`.
     Disconnected { until: Instant },
-    /// Our attempt is in progress. `aside`: the peer is this endpoint itself, and its request was
-    /// accepted.
-    Dialling { attempt: AttemptId, aside: bool },
+    /// Our attempt is in progress. `is_self_accepted`: the peer is this endpoint itself, and its
+    /// request was accepted.
+    Dialling {
+        attempt: AttemptId,
+        is_self_accepted: bool,
+    },
     /// The peer's attempt is in progress.
     Accepting {
         attempt: AttemptId,

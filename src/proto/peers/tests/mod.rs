@@ -193,12 +193,12 @@ fn another_incarnation_replaces_the_old_connection() {
 /// "connection to oneself works": our own request is accepted beside the connection it came over,
 /// once, and only if it is ours.
 #[test]
-fn a_request_of_our_own_is_accepted_aside() {
+fn a_request_of_our_own_is_accepted_beside_the_attempt() {
     let mut endpoint = Endpoint::new(settings());
     assert_eq!(endpoint.request(OURS, 7), Answer::Reject);
     let attempt = endpoint.dialled(OURS);
     assert_eq!(endpoint.request(OURS, 8), Answer::Reject);
-    assert_eq!(endpoint.request(OURS, 7), Answer::AcceptAside);
+    assert_eq!(endpoint.request(OURS, 7), Answer::AcceptSelf);
     assert_eq!(endpoint.request(OURS, 7), Answer::Reject);
     endpoint
         .peers

@@ -163,7 +163,7 @@ impl PeerNet {
                 self.send(stream, 1, Segment::Reject(said));
                 self.close_side(stream, 1);
             }
-            Answer::AcceptAside => {
+            Answer::AcceptSelf => {
                 self.streams[stream].owner[1] = Owner::Aside;
                 self.send(stream, 1, Segment::Response { incarnation: ours });
                 if !self.plan.plain {

@@ -35,9 +35,9 @@ pub(super) struct Due {
 
 /// Turns beside the driver that have not ended, by port.
 #[derive(Debug, Default)]
-pub(super) struct AsideTurns(HashMap<Key, Due>);
+pub(super) struct BlockingTurns(HashMap<Key, Due>);
 
-impl AsideTurns {
+impl BlockingTurns {
     /// Returns where to note what is due for this port, if a turn of it has not ended.
     pub(super) fn under_way(&mut self, key: Key) -> Option<&mut Due> {
         self.0.get_mut(&key)
