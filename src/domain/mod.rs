@@ -407,6 +407,16 @@ impl Domain {
         self.inner.shards.count()
     }
 
+    /// Draws a random number from the source of the domain's keys: the operating system. In a
+    /// network of the test kit that has a seed, the seed determines it, so that a layer above that
+    /// chooses its pauses at random repeats as well.
+    ///
+    /// # Errors
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the operating system returns none.
+    pub fn random_number(&self) -> Result<u64> {
+        self.inner.transport.random.number("a layer above")
+    }
+
     /// Makes one turn of progress of a domain with [`Driver::Manual`], within a budget: receives,
     /// sends, reports completions and manages connections. Returns true if it did anything; there
     /// may be more to do. Never blocks.

@@ -208,11 +208,6 @@ impl<T, E: From<Status>> Call<T, E> {
         self
     }
 
-    /// Returns the domain in which memory that the call lends is registered.
-    pub(crate) fn domain(&self) -> &Domain {
-        self.call.record.channel.domain()
-    }
-
     /// Adds the memory that the call lends.
     pub(crate) fn lend(mut self, lent: &[RemoteRegion]) -> Self {
         self.call.extras().lent = lent.iter().copied().collect();
@@ -234,6 +229,11 @@ impl<T, E> Call<T, E> {
     pub(crate) fn can_be_made_again(&self) -> bool {
         let extras = self.call.extras.as_ref();
         extras.is_none_or(|it| matches!(it.items, Items::None))
+    }
+
+    /// Returns the domain in which memory that the call lends is registered.
+    pub(crate) fn domain(&self) -> &Domain {
+        self.call.record.channel.domain()
     }
 
     /// Returns whether the call may be made again even if it may have run.

@@ -36,7 +36,7 @@ pub use items::received;
 pub use layered::{CallPath, DirectPath, LayeredCall, LayeredPath};
 pub use lending::{FailedCall, LendingCall, LendingFuture, Loan};
 #[cfg(feature = "tower")]
-pub(crate) use reconnect::shorten_at_random;
+pub(crate) use reconnect::{random_of, shorten};
 pub use service::ChannelService;
 
 /// Largest number of endpoints of a channel's domain at a time, including the one that has just

@@ -1,11 +1,10 @@
 //! Reconnects a channel whose last connection takes no more calls.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tokio_fabric::Domain;
 
 use super::ChannelInner;
 use crate::caught::{caught_async, log};
@@ -45,7 +44,10 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
             failures = 1;
         }
         if failures > 0 {
-            sleep(pause_after(failures)).await;
+            let Some(random) = channel.upgrade().map(|it| random_of(it.domain())) else {
+                return;
+            };
+            sleep(pause_after(failures, random)).await;
         }
         let Some(alive) = channel.upgrade() else {
             return;
@@ -86,16 +88,20 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
 }
 
 /// Returns the pause after this number of consecutive failures.
-fn pause_after(failures: u32) -> Duration {
+fn pause_after(failures: u32, random: u64) -> Duration {
     let doubled = BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16));
-    shorten_at_random(doubled.min(BACKOFF_MAX))
+    shorten(doubled.min(BACKOFF_MAX), random)
 }
 
-/// Shortens a pause by up to half.
-pub(crate) fn shorten_at_random(pause: Duration) -> Duration {
-    // Each `RandomState` has random keys of its own, which is random enough for a pause.
-    let chance = RandomState::new().build_hasher().finish() % 1024;
-    pause - pause.mul_f64(chance as f64 / 2048.0)
+/// Draws the number that shortens a pause, from the domain, whose seed a test may have chosen.
+pub(crate) fn random_of(domain: &Domain) -> u64 {
+    // Without random numbers all pauses are of their full length.
+    domain.random_number().unwrap_or(0)
+}
+
+/// Shortens a pause by up to half, as this random number says.
+pub(crate) fn shorten(pause: Duration, random: u64) -> Duration {
+    pause - pause.mul_f64((random % 1024) as f64 / 2048.0)
 }
 
 #[cfg(test)]
@@ -104,13 +110,15 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_bound_and_differ() {
-        for failures in 1..40 {
-            let pause = pause_after(failures);
-            assert!(pause >= BACKOFF_MIN / 2 && pause <= BACKOFF_MAX);
+        for random in [0, 7, 1023, u64::MAX] {
+            for failures in 1..40 {
+                let pause = pause_after(failures, random);
+                assert!(pause >= BACKOFF_MIN / 2 && pause <= BACKOFF_MAX);
+            }
+            assert!(pause_after(1, random) <= BACKOFF_MIN);
+            assert!(pause_after(30, random) >= BACKOFF_MAX / 2);
         }
-        assert!(pause_after(1) <= BACKOFF_MIN);
-        assert!(pause_after(30) >= BACKOFF_MAX / 2);
-        let pauses: std::collections::HashSet<_> = (0..20).map(|_| pause_after(9)).collect();
-        assert!(pauses.len() > 5);
+        let pauses: std::collections::HashSet<_> = (0..20).map(|at| pause_after(9, at)).collect();
+        assert_eq!(pauses.len(), 20);
     }
 }

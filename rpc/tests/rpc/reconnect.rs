@@ -41,6 +41,34 @@ async fn client(net: &Net) -> ProbeClient {
     )
 }
 
+/// Guide, chapter 9: "the same seed gives the same run, down to the timestamps": also the pauses
+/// before a channel connects again, which are chosen at random.
+#[test]
+fn a_seed_determines_when_a_channel_connects_again() {
+    let run = |seed| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build();
+        runtime.unwrap().block_on(async {
+            let net = Net::new(seed);
+            let server = listen(&net).await;
+            let client = client(&net).await;
+            let begin = Instant::now();
+            net.crash("server");
+            drop(server);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            net.restart("server");
+            let _server = listen(&net).await;
+            client.channel().ready().await;
+            begin.elapsed()
+        })
+    };
+    let times: Vec<_> = (0..4).map(|seed| (run(seed), run(seed))).collect();
+    assert!(times.iter().all(|(one, again)| one == again), "{times:?}");
+    assert!(times.iter().any(|(one, _)| *one != times[0].0), "{times:?}");
+}
+
 /// "Fail fast with `Unavailable` (NotStarted) unless `wait_for_ready`"; "never Ready for a dead
 /// endpoint".
 #[tokio::test(start_paused = true)]
