@@ -39,6 +39,10 @@ pub const GATHERED_CALLERS_MIN: usize = 2;
 /// Largest body by reference, in bytes; the receiver allocates it. Send more as lent memory, which
 /// moves through memory that the receiver chooses.
 pub const BODY_MAX: usize = 16 << 20;
+/// Longest request, in bytes, that the server decodes in a task of its runtime; longer ones are
+/// decoded on blocking threads, so that other calls do not wait. Elements take some 60 ns each, and
+/// a byte at least: 15 ms.
+pub const DECODED_IN_TASK_MAX: usize = 256 << 10;
 /// Bytes of bodies by reference in transit per direction of a connection: one of the largest.
 /// Further bodies wait.
 pub const BODIES_PER_CONNECTION: usize = BODY_MAX;

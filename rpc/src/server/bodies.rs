@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::future::{Either, select};
 use tokio::time::{sleep_until, timeout};
-use tokio_fabric::{Access, RemoteRegion};
+use tokio_fabric::{Access, Backend, RemoteRegion};
 
 use super::connection::{ServerConnection, ServerTurn};
 use super::fetches::{FetchTicket, GivenUp};
@@ -17,7 +17,7 @@ use super::service::{Incoming, IncomingBody, Reply};
 use crate::caught::{log, wake_all};
 use crate::cx::{CancelReason, Cx};
 use crate::lend::fetch;
-use crate::limits::{BODY_TAKEN_WITHIN, RETRY_AFTER};
+use crate::limits::{BODY_TAKEN_WITHIN, DECODED_IN_TASK_MAX, RETRY_AFTER};
 use crate::status::{Code, Result, Status};
 use crate::wire::{FrameHead, LentRegions, Streams, micros, reference_frame, write_reference_head};
 
@@ -45,24 +45,69 @@ impl Fetch {
         let permit = self.ticket.end();
         // If the request has lost its place meanwhile, it is refused, even with a complete body.
         let body = body.and_then(|body| permit.is_some().then_some(body).ok_or_else(overloaded));
+        let len = body.as_ref().map_or(0, Vec::len);
+        let is_long = len > DECODED_IN_TASK_MAX;
+        // A peer within the process is no stranger, and a run of the test kit follows its seed.
+        let is_local = connection.endpoint.domain().backend() == Backend::Loopback;
+        let mut start = Start {
+            connection,
+            cx: self.cx,
+            permit,
+            body,
+            lent: self.lent,
+            streams: self.streams,
+            turn: ServerTurn::new(),
+        };
+        match is_long && !is_local {
+            true => {
+                start.turn.kept.is_on_blocking_thread = true;
+                // It is dropped if the runtime ends, and ends the call as the connection does.
+                drop(tokio::task::spawn_blocking(|| start.run()));
+            }
+            false => start.run(),
+        }
+    }
+}
+
+/// A call whose request has been read.
+struct Start {
+    connection: Arc<ServerConnection>,
+    cx: Cx,
+    permit: Option<CallPermit>,
+    body: Result<Vec<u8>>,
+    lent: LentRegions,
+    streams: Streams,
+    turn: ServerTurn,
+}
+
+impl Start {
+    /// Decodes the request and starts its handler, or refuses the call.
+    fn run(self) {
+        let Start {
+            connection,
+            cx,
+            permit,
+            body,
+            lent,
+            streams,
+            mut turn,
+        } = self;
         // The times of this turn count from the request's arrival, so that the wait is not measured
         // as a slow poll.
-        let mut turn = ServerTurn::new();
-        let received = self.cx.call().received;
-        turn.begin_at(received);
-        let cx = self.cx.clone();
-        let started = running::start(&connection, self.cx, permit, None, &mut turn, |cx, _| {
+        turn.begin_at(cx.call().received);
+        let of_call = cx.clone();
+        let started = running::start(&connection, cx, permit, None, &mut turn, |cx, _| {
             connection.server.dispatch(&mut Incoming {
                 cx,
                 body: IncomingBody::Own(body?.into()),
-                lent: &self.lent,
-                streams: self.streams,
+                lent: &lent,
+                streams,
                 connection: &connection,
                 spare: None,
             })
         });
         if let Err(status) = started {
-            connection.answer(&cx, Reply::refusal(&status), turn.last, None);
+            connection.answer(&of_call, Reply::refusal(&status), turn.last, None);
         }
     }
 }

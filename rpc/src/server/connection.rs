@@ -43,6 +43,8 @@ pub(crate) struct Spare {
     method: Option<(u32, usize)>,
     /// Answers of the connection whose messages are being handled.
     answers: BatchBuf,
+    /// The call begins on a blocking thread, where no handler is polled.
+    pub(super) is_on_blocking_thread: bool,
 }
 
 pub(super) type ServerTurn = ReadTurn<Spare>;

@@ -51,7 +51,7 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
                 connection.open_call(&cx, streams);
             }
             span = observe::server_span(&cx);
-            if !cx.call().method.spawn {
+            if !cx.call().method.spawn && !turn.kept.is_on_blocking_thread {
                 let _entered = span.enter();
                 if let Poll::Ready(ready) = handling.poll(&mut unwoken) {
                     reply = Some(ready);
@@ -63,7 +63,7 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
         reply = Some(catch_first(&cx, panic, &mut handling)?);
     }
     begun?;
-    if turn.measure() {
+    if turn.measure() && !turn.kept.is_on_blocking_thread {
         notice_time(connection, &cx, turn.took);
     }
     // A call that is answered at its first poll has nothing that others could reach meanwhile, and

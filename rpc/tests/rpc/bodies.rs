@@ -2,22 +2,78 @@
 
 use std::future::IntoFuture;
 use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::join_all;
+use serde::{Deserialize, Deserializer, Serialize};
 use tokio::time::{sleep, timeout};
 use tokio_fabric::testing::Net;
 use tokio_fabric::{Access, Driver, Endpoint, RemoteRegion};
-use tokio_fabric_rpc::limits::BODIES_PER_SERVER;
-use tokio_fabric_rpc::{Channel, Code, Server, Started, testing};
+use tokio_fabric_rpc::limits::{BODIES_PER_SERVER, DECODED_IN_TASK_MAX};
+use tokio_fabric_rpc::{Channel, Code, Cx, Server, Started, testing};
 
 use super::hostile::{frame, hello_with, raw_client, request};
 use super::{Handlers, ProbeClient, ProbeServer, expect, probe, probe_with, until_closed_calls};
 
 fn bytes(len: usize) -> Bytes {
     (0..len).map(|it| (it ^ it >> 8) as u8).collect()
+}
+
+/// The threads on which arguments were decoded, by the arguments' lengths.
+static DECODED_ON: Mutex<Vec<(usize, ThreadId)>> = Mutex::new(Vec::new());
+
+/// Text that notes where it is decoded.
+#[derive(Serialize)]
+struct Noted(Vec<String>);
+
+impl<'de> Deserialize<'de> for Noted {
+    fn deserialize<D: Deserializer<'de>>(bytes: D) -> Result<Self, D::Error> {
+        let noted = Noted(Vec::deserialize(bytes)?);
+        let here = (noted.0.len(), std::thread::current().id());
+        DECODED_ON.lock().unwrap().push(here);
+        Ok(noted)
+    }
+}
+
+#[tokio_fabric_rpc::service]
+trait Count {
+    async fn count(&self, cx: &Cx, words: Noted) -> tokio_fabric_rpc::Result<u64>;
+}
+
+struct Counter;
+
+impl Count for Counter {
+    async fn count(&self, _: &Cx, words: Noted) -> tokio_fabric_rpc::Result<u64> {
+        Ok(words.0.len() as u64)
+    }
+}
+
+/// SECURITY.md: "Longer requests are decoded on blocking threads": a client cannot hold up the calls
+/// of others by a request that takes long to decode. Others are decoded where they were read.
+#[tokio::test]
+async fn long_requests_are_decoded_on_blocking_threads() {
+    let server = Server::new().add(CountServer::new(Counter));
+    let server = server.bind("127.0.0.1:0").await.unwrap();
+    let client = CountClient::connect(server.local_addr()).await.unwrap();
+    let here = std::thread::current().id();
+    for words in [
+        1,
+        70_000,
+        DECODED_IN_TASK_MAX - 8,
+        DECODED_IN_TASK_MAX,
+        1 << 20,
+    ] {
+        let counted = client.count(Noted(vec![String::new(); words])).await;
+        assert_eq!(counted.unwrap(), words as u64);
+        let decoded = DECODED_ON.lock().unwrap().pop().unwrap();
+        assert_eq!(decoded.0, words);
+        // A byte for each word, and the count before them.
+        assert_eq!(decoded.1 != here, words >= DECODED_IN_TASK_MAX, "{words}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
