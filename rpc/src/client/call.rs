@@ -223,17 +223,19 @@ impl<T, E: From<Status>> Call<T, E> {
     }
 }
 
+impl<T, E> Call<T, E> {
+    /// Returns the domain of the call's channel, in which memory that it lends is registered.
+    pub(crate) fn domain(&self) -> &Domain {
+        self.call.record.channel.domain()
+    }
+}
+
 #[cfg(feature = "tower")]
 impl<T, E> Call<T, E> {
     /// Returns whether the call can be made again: it sends no stream, which can be read only once.
     pub(crate) fn can_be_made_again(&self) -> bool {
         let extras = self.call.extras.as_ref();
         extras.is_none_or(|it| matches!(it.items, Items::None))
-    }
-
-    /// Returns the domain in which memory that the call lends is registered.
-    pub(crate) fn domain(&self) -> &Domain {
-        self.call.record.channel.domain()
     }
 
     /// Returns whether the call may be made again even if it may have run.
