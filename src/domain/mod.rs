@@ -412,7 +412,7 @@ impl Domain {
     /// chooses its pauses at random repeats as well.
     ///
     /// # Errors
-    /// [`ErrorKind::System`](crate::ErrorKind::System) if the operating system returns none.
+    /// [`ErrorKind::System`] if the operating system returns none.
     pub fn random_number(&self) -> Result<u64> {
         self.inner.transport.random.number("a layer above")
     }
