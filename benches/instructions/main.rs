@@ -89,7 +89,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA read of 64 B",
-        most: 2767,
+        most: 2780,
         run: || {
             let mut connection = SteppedConnection::new();
             let response = steps::read_response();
@@ -106,7 +106,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post a receive, take a message of 64 B in, complete",
-        most: 1092,
+        most: 1100,
         run: || {
             let mut connection = SteppedConnection::new();
             let message = steps::message();
@@ -115,7 +115,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "take 32 messages of 64 B in, for a stream of them",
-        most: 11_184,
+        most: 11_245,
         run: || {
             let mut connection = SteppedConnection::new();
             let messages = steps::message().repeat(steps::GATHERED);
@@ -124,7 +124,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
-        most: 3647,
+        most: 3661,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             let message = steps::tagged_message();
@@ -133,43 +133,43 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a half round trip of 64 B, manual progress, awaited",
-        most: 11_119,
+        most: 11_185,
         run: || manual::half_round_trips(TIMES, manual::Waiting::Awaits, Hints::new(), counted),
     },
     Step {
         name: "the same, asking for turns",
-        most: 9172,
+        most: 9243,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::AsksForTurns, Hints::new(), counted)
         },
     },
     Step {
         name: "a message of 64 B of 50 outstanding, manual progress, awaited, to a stream",
-        most: 2442,
+        most: 2488,
         run: || manual::messages(TIMES, counted),
     },
     // Half of what it takes more is the cryptography's, of a processor with AES and AVX.
     #[cfg(feature = "tls")]
     Step {
         name: "a half round trip of 64 B over TLS, manual progress, awaited",
-        most: 16_840,
+        most: 16_954,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::Awaits, manual::secured(), counted)
         },
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 32_464,
+        most: 32_775,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 5337,
+        most: 5364,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 7970,
+        most: 8037,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];
