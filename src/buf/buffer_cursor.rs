@@ -73,7 +73,7 @@ impl BufferCursor {
         self.free() < self.free_min
     }
 
-    /// Allocates memory for a message of this length, or what is left if that is less.
+    /// Allocates memory for a message of this length, or the free bytes if they are fewer.
     pub(crate) fn allocate(&mut self, len: u64) -> Payload {
         let len = usize::try_from(len).map_or(self.free(), |len| len.min(self.free()));
         let part = match &self.whole {

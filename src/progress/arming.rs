@@ -86,3 +86,20 @@ impl Port {
         receives || sends
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::RecvState;
+    use crate::edges::MachineState;
+
+    /// No single test walks all of these, so the table is repeated here.
+    #[test]
+    fn only_these_states_follow_each_other() {
+        let table: [(&str, &[&str]); 3] = [
+            ("Idle", &["Armed", "Watching"]),
+            ("Armed", &["Idle"]),
+            ("Watching", &["Idle", "Armed"]),
+        ];
+        assert_eq!(RecvState::EDGES, table);
+    }
+}

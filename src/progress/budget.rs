@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::limits::{STEP_BYTES, TURN_BYTES_MAX, TURN_TIME_MAX};
 
-/// What is left of a budget.
+/// The unspent part of a budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     bytes: usize,

@@ -289,7 +289,7 @@ impl ManualProgress {
     }
 
     /// Ends a turn. Its waiter waits on with `waker`, or no longer. If nothing was driven in the
-    /// turn, all work is left. The first waiter is asked to do what is left.
+    /// turn, all work remains, and the first waiter is asked to do it.
     fn end_turn(&self, mut turn: Turn, place: &mut Option<u64>, waker: Option<&Waker>) {
         let _stale; // As above.
         let mut state = self.state.lock("end a turn");

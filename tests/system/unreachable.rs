@@ -127,10 +127,9 @@ fn connect_to(machine: &Machine, backend: Backend, plain: bool) -> (PeerProcess,
     (process, address.parse().unwrap())
 }
 
-/// The other process: listens, and does nothing.
-#[test]
-#[ignore = "the other process of other tests"]
-fn the_far_process() {
+/// Runs a side in the other process until that is killed: with its peer, the address to listen at,
+/// and whether it speaks libfabric's protocol alone.
+fn in_the_far_process(run: impl AsyncFnOnce(Peer, SocketAddr, bool)) {
     crate::common::child::end_with_the_parent();
     let variable = |name: &str| std::env::var(name).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -138,18 +137,26 @@ fn the_far_process() {
         .build();
     runtime.unwrap().block_on(async {
         let backend: Backend = variable("TOKIO_FABRIC_BACKEND").parse().unwrap();
-        let us = Net::on(backend).peer().unwrap();
+        let address = variable("TOKIO_FABRIC_LISTEN").parse().unwrap();
+        let plain = variable("TOKIO_FABRIC_PLAIN") == "true";
+        run(Net::on(backend).peer().unwrap(), address, plain).await;
+    })
+}
+
+/// The other process: listens, and does nothing.
+#[test]
+#[ignore = "the other process of other tests"]
+fn the_far_process() {
+    in_the_far_process(async |us, address, plain| {
         let registered = us.domain.register(vec![0; 100]).access(Access::all()).await;
         let region = registered.unwrap();
         let requests = us.fabric.event_queue().open().unwrap();
-        let address = variable("TOKIO_FABRIC_LISTEN").parse().unwrap();
         let builder = us.fabric.passive_endpoint(&requests);
         let listener = builder.listen_at(address).unwrap();
         crate::common::child::say(listener.local_addr());
         let Some(Event::ConnRequest(request)) = requests.next().await else {
             panic!()
         };
-        let plain = variable("TOKIO_FABRIC_PLAIN") == "true";
         let builder = us
             .domain
             .endpoint()
@@ -158,7 +165,7 @@ fn the_far_process() {
         let endpoint = builder.extension(!plain).open().unwrap();
         let data = region.remote().to_bytes();
         endpoint.accept(request).data(data).await.unwrap();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     })
 }
 
@@ -287,19 +294,11 @@ const QUIET: Duration = Duration::from_secs(2);
 #[test]
 #[ignore = "the other process of another test"]
 fn the_far_sender() {
-    crate::common::child::end_with_the_parent();
-    let variable = |name: &str| std::env::var(name).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.unwrap().block_on(async {
-        let backend: Backend = variable("TOKIO_FABRIC_BACKEND").parse().unwrap();
-        let us = Net::on(backend).peer().unwrap();
-        let plain = variable("TOKIO_FABRIC_PLAIN") == "true";
+    in_the_far_process(async |us, address, plain| {
         let builder = us.domain.rdm_endpoint().extension(!plain);
-        let address = variable("TOKIO_FABRIC_LISTEN").parse().unwrap();
         let endpoint = builder.listen_at(address).open().unwrap();
-        let to = variable("TOKIO_FABRIC_PEER").parse().unwrap();
+        let to = std::env::var("TOKIO_FABRIC_PEER").unwrap();
+        let to = to.parse().unwrap();
         let to = endpoint.insert(to).unwrap();
         for (news, waits_for_success) in [("up", true), ("given up", false), ("up again", true)] {
             while endpoint.send("hello", to).delivery_complete().await.is_ok() != waits_for_success
@@ -313,7 +312,7 @@ fn the_far_sender() {
                 tokio::time::sleep(QUIET).await;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     })
 }
 

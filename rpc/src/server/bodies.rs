@@ -49,22 +49,18 @@ impl Fetch {
         let is_long = len > DECODED_IN_TASK_MAX;
         // A peer within the process is no stranger, and a run of the test kit follows its seed.
         let is_local = connection.endpoint.domain().backend() == Backend::Loopback;
-        let mut start = Start {
+        let start = Start {
             connection,
             cx: self.cx,
             permit,
             body,
             lent: self.lent,
             streams: self.streams,
-            turn: ServerTurn::new(),
         };
         match is_long && !is_local {
-            true => {
-                start.turn.kept.is_on_blocking_thread = true;
-                // It is dropped if the runtime ends, and ends the call as the connection does.
-                drop(tokio::task::spawn_blocking(|| start.run()));
-            }
-            false => start.run(),
+            // If the runtime ends, it drops this, as it drops the connection.
+            true => drop(tokio::task::spawn_blocking(|| start.run(false))),
+            false => start.run(true),
         }
     }
 }
@@ -77,12 +73,12 @@ struct Start {
     body: Result<Vec<u8>>,
     lent: LentRegions,
     streams: Streams,
-    turn: ServerTurn,
 }
 
 impl Start {
-    /// Decodes the request and starts its handler, or refuses the call.
-    fn run(self) {
+    /// Decodes the request and starts its handler, or refuses the call. `polls`: this is a task,
+    /// where the handler may be polled.
+    fn run(self, polls: bool) {
         let Start {
             connection,
             cx,
@@ -90,13 +86,13 @@ impl Start {
             body,
             lent,
             streams,
-            mut turn,
         } = self;
         // The times of this turn count from the request's arrival, so that the wait is not measured
         // as a slow poll.
+        let mut turn = ServerTurn::new();
         turn.begin_at(cx.call().received);
         let of_call = cx.clone();
-        let started = running::start(&connection, cx, permit, None, &mut turn, |cx, _| {
+        let started = running::start(&connection, cx, permit, None, &mut turn, polls, |cx, _| {
             connection.server.dispatch(&mut Incoming {
                 cx,
                 body: IncomingBody::Own(body?.into()),

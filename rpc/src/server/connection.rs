@@ -43,8 +43,6 @@ pub(crate) struct Spare {
     method: Option<(u32, usize)>,
     /// Answers of the connection whose messages are being handled.
     answers: BatchBuf,
-    /// The call begins on a blocking thread, where no handler is polled.
-    pub(super) is_on_blocking_thread: bool,
 }
 
 pub(super) type ServerTurn = ReadTurn<Spare>;
@@ -429,7 +427,7 @@ impl ServerConnection {
             return Ok(());
         }
         let streams = Some(request.streams);
-        let started = running::start(self, cx, Some(permit), streams, turn, |cx, turn| {
+        let started = running::start(self, cx, Some(permit), streams, turn, true, |cx, turn| {
             self.server.dispatch(&mut Incoming {
                 cx,
                 body: IncomingBody::Read {

@@ -24,8 +24,8 @@ use crate::status::{Code, Result, Started, Status};
 use crate::wire::Streams;
 
 /// Begins a call: `begin` decodes it and returns its handler, which is polled once, unless its
-/// method is `#[rpc(spawn)]`, and spawned if it waits. `unopened`: the streams of a call that was
-/// not opened at its connection yet.
+/// method is `#[rpc(spawn)]` or this is a blocking thread (`polls` is false), and spawned if it
+/// waits. `unopened`: the streams of a call that was not opened at its connection yet.
 ///
 /// # Errors
 /// The reason why it has not begun.
@@ -35,6 +35,7 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
     permit: Option<CallPermit<S>>,
     mut unopened: Option<Streams>,
     turn: &mut ServerTurn,
+    polls: bool,
     begin: impl FnOnce(&Cx, &mut ServerTurn) -> Result<Handling>,
 ) -> Result<()> {
     let (mut begun, mut handling, mut reply) = (Ok(()), None, None);
@@ -51,7 +52,7 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
                 connection.open_call(&cx, streams);
             }
             span = observe::server_span(&cx);
-            if !cx.call().method.spawn && !turn.kept.is_on_blocking_thread {
+            if polls && !cx.call().method.spawn {
                 let _entered = span.enter();
                 if let Poll::Ready(ready) = handling.poll(&mut unwoken) {
                     reply = Some(ready);
@@ -63,7 +64,7 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
         reply = Some(catch_first(&cx, panic, &mut handling)?);
     }
     begun?;
-    if turn.measure() && !turn.kept.is_on_blocking_thread {
+    if turn.measure() && polls {
         notice_time(connection, &cx, turn.took);
     }
     // A call that is answered at its first poll has nothing that others could reach meanwhile, and

@@ -42,3 +42,22 @@ impl Lifecycle {
         *self = to;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Lifecycle;
+    use crate::edges::MachineState;
+
+    /// No single test walks all of a connection's life, so the table is repeated here.
+    #[test]
+    fn only_these_states_follow_each_other() {
+        let table: [(&str, &[&str]); 5] = [
+            ("Idle", &["Connecting", "Accepting", "Closed"]),
+            ("Connecting", &["Connected", "Idle", "Closed"]),
+            ("Accepting", &["Connected", "Idle", "Closed"]),
+            ("Connected", &["Closed", "Idle"]),
+            ("Closed", &[]),
+        ];
+        assert_eq!(Lifecycle::EDGES, table);
+    }
+}

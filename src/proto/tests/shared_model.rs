@@ -61,7 +61,7 @@ enum Link {
     Up,
     /// This side ends it.
     Ending,
-    /// It is over; what is left goes over the next connection.
+    /// It is over; the unsent rest goes over the next connection.
     Over,
 }
 

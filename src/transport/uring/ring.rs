@@ -253,7 +253,7 @@ impl Ring {
         if let Some(error) = failure {
             return Poll::Ready(Err(error));
         }
-        // 4. The next poll handles what is left.
+        // 4. The next poll handles the rest.
         if harvest.more {
             cx.waker().wake_by_ref();
         }
