@@ -356,7 +356,7 @@ impl SendBatch {
         while let Some(step) = self.advance(&mut count)
             && step.payload.is_some()
         {}
-        debug_assert_eq!(count, 0, "no more can be sent than was submitted");
+        assert_eq!(count, 0, "no more can be sent than was submitted");
     }
 
     #[inline]
