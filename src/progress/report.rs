@@ -81,7 +81,3 @@ impl Report {
         true
     }
 }
-
-// Records under loom are larger.
-#[cfg(not(loom))]
-const _: () = assert!(OpRecord::IS_KEPT, "their memory is used again");

@@ -86,9 +86,6 @@ pub(crate) enum Unawaited {
 }
 
 impl<V> OwnedRecord<V> {
-    /// True if a thread keeps the memory of such records for reuse.
-    pub(crate) const IS_KEPT: bool = is_kept::<RecordNode<V>>();
-
     /// Makes a record that no future awaits.
     #[inline]
     pub(crate) fn new(record: V) -> Self {
@@ -98,6 +95,13 @@ impl<V> OwnedRecord<V> {
     /// Makes a record, and the side that awaits its end.
     #[inline]
     pub(crate) fn awaited(record: V) -> (Self, AwaitedRecord<V>) {
+        // Records under loom are larger.
+        const {
+            assert!(
+                cfg!(loom) || is_kept::<RecordNode<V>>(),
+                "their memory is used again"
+            )
+        };
         let held = OwnedRecord::with_word(record, PENDING);
         let awaited = AwaitedRecord {
             node: held.node,

@@ -216,8 +216,8 @@ impl Running {
     /// Drops the handler and its stream. Destructors of what they hold may panic too.
     fn drop_handler(&mut self) {
         let mut all = Some((self.handling.take(), self.items.take()));
-        let what = format_args!("what a handler of {} held", self.cx.method());
-        caught(what, || {
+        let method = self.cx.method();
+        caught(format_args!("what a handler of {method} held"), || {
             self.cx.sync_scope(|| {
                 let _entered = self.span.enter();
                 all = None;

@@ -116,6 +116,6 @@ fn the_memory_of_a_record_is_used_again() {
     let second = OwnedRecord::new(2_u64);
     assert_eq!(second.node.as_ptr().addr(), at);
     // Larger records have memory of their own.
-    const { assert!(!OwnedRecord::<[u8; 1000]>::IS_KEPT) };
+    const { assert!(!is_kept::<RecordNode<[u8; 1000]>>()) };
     assert_eq!(OwnedRecord::new([3_u8; 1000])[999], 3);
 }
