@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use tokio_fabric::testing::{Net, Peer};
-use tokio_fabric::{Endpoint, ErrorKind, Event, RemoteRegion, ep::Liveness};
+use tokio_fabric::{CompletionQueue, Endpoint, ErrorKind, Event, RemoteRegion, ep::Liveness};
 
 use super::device::Device;
 use super::peers::open_region;
-use super::raw::control;
+use super::raw::{Raw, control};
 use super::wire::{TlsStep, Wire};
 
 /// How the peer goes.
@@ -51,6 +51,12 @@ pub enum Pause {
     Room,
     /// The owner of a device, who copies the message.
     Device,
+    /// Room in the completion queue, for the data of a write.
+    Queue,
+}
+
+impl Pause {
+    pub const ALL: [Pause; 3] = [Pause::Room, Pause::Device, Pause::Queue];
 }
 
 /// The length of the message that waits, and of the one behind it, which does not come as a whole.
@@ -140,8 +146,22 @@ fn dial(to: SocketAddr, extended: bool, tls: Option<TlsStep>) -> Wire {
     stream
 }
 
+/// A write whose data come to the completion queue. With the extension each wants an answer.
+fn write_with_data(region: RemoteRegion, extended: bool) -> Vec<u8> {
+    let mut frame = Raw::rma(4, &[(region.addr, region.len, region.key)]);
+    frame.flags = if extended { 5 } else { 1 };
+    frame.words.insert(0, 7);
+    frame.payload = vec![7; region.len as usize];
+    frame.bytes()
+}
+
 /// An endpoint without room for messages, and a peer by hand that dialled it.
-async fn with_peer(us: &Peer, extended: bool, tls: Option<TlsStep>) -> (Endpoint, Wire) {
+async fn with_peer(
+    us: &Peer,
+    queue: Option<&CompletionQueue>,
+    extended: bool,
+    tls: Option<TlsStep>,
+) -> (Endpoint, Wire) {
     let listener = us.fabric.passive_endpoint(&us.events);
     let listener = listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
     let to = listener.local_addr();
@@ -150,7 +170,11 @@ async fn with_peer(us: &Peer, extended: bool, tls: Option<TlsStep>) -> (Endpoint
         panic!("no request");
     };
     let endpoint = us.domain.endpoint().unexpected_bytes(5000);
-    let endpoint = endpoint.liveness(quick()).open().unwrap();
+    let mut endpoint = endpoint.liveness(quick());
+    if let Some(queue) = queue {
+        endpoint = endpoint.receive_queue(queue);
+    }
+    let endpoint = endpoint.open().unwrap();
     endpoint.accept(request).await.unwrap();
     (endpoint, dialled.await.unwrap())
 }
@@ -166,12 +190,15 @@ async fn dies(net: &Net, case: Case, tls: Option<TlsStep>) {
     let us = net.peer().unwrap();
     let device = Device::that_blocks(LENGTHS.iter().sum::<usize>() + 64);
     device.serve(&us.domain);
-    let (ours, mut wire) = with_peer(&us, case.extended, tls).await;
+    let queue = us.domain.completion_queue().size(1).open().unwrap();
+    let region = open_region(&us, vec![0; 8]).await;
+    let bound = (case.pause == Pause::Queue).then_some(&queue);
+    let (ours, mut wire) = with_peer(&us, bound, case.extended, tls).await;
     let read = ours.read(vec![0; 64], RemoteRegion::new(0, 64, 1));
     let read = read.post().unwrap();
     let send = ours.send(vec![1; 64]).delivery_complete().post().unwrap();
     let receives = match case.pause {
-        Pause::Room => Vec::new(),
+        Pause::Room | Pause::Queue => Vec::new(),
         Pause::Device => {
             device.hold();
             let mut receives = Vec::new();
@@ -183,7 +210,11 @@ async fn dies(net: &Net, case: Case, tls: Option<TlsStep>) {
         }
     };
     let before = ours.stats().bytes_received;
-    let mut frames = message(LENGTHS[0], LENGTHS[0]);
+    let mut frames = match case.pause {
+        Pause::Room | Pause::Device => message(LENGTHS[0], LENGTHS[0]),
+        // The first fills the queue.
+        Pause::Queue => write_with_data(region.remote(), case.extended).repeat(2),
+    };
     let mut second = message(LENGTHS[1], 1000);
     second.truncate(case.behind);
     frames.extend(second);
@@ -196,10 +227,15 @@ async fn dies(net: &Net, case: Case, tls: Option<TlsStep>) {
         Pause::Room => ours.stats().bytes_received >= before + 16,
         // The endpoint is not to be asked: a call of it waits for the copy.
         Pause::Device => device.copies.load(SeqCst) > 0,
+        // The second write waits behind the first, which has filled the queue.
+        Pause::Queue => !queue.is_empty() && ours.stats().bytes_received >= before + 2 * 56,
     };
-    while !is_paused() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    soon(case, async {
+        while !is_paused() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
     if !case.seen_before {
         if case.end.is_silent() {
             soon(case, settled(&wire)).await;

@@ -15,7 +15,7 @@ use tokio_fabric::{Access, ErrorKind, limits::FLUSH_TIMEOUT};
 fn a_peer_that_is_gone_is_found_while_reading_is_paused() {
     let ends = [Loss::Fin, Loss::FinThenReset, Loss::Reset, Loss::Silence];
     on_sockets_at_once(|net| async move {
-        for pause in [Pause::Room, Pause::Device] {
+        for pause in Pause::ALL {
             join_all(cases(&net, pause, None, &ends)).await;
         }
     });

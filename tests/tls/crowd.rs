@@ -60,7 +60,7 @@ fn a_peer_that_is_gone_is_found_while_reading_is_paused() {
     ];
     on_sockets_at_once(|net| async move {
         let net = secured(net);
-        for pause in [Pause::Room, Pause::Device] {
+        for pause in Pause::ALL {
             join_all(cases(&net, pause, Some(TlsStep::Done), &ends)).await;
         }
     });
