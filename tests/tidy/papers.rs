@@ -14,7 +14,7 @@ pub fn commands(text: &str, heading: &str) -> Vec<String> {
 /// Two commands: the main job, and the tests, which `.ci/run` runs as they stand.
 pub fn check_set_up(readme: &str, ci: &str) -> Vec<String> {
     match commands(readme, "## Set up").as_slice() {
-        [job, tests] if job.starts_with("cargo run --release -p examples --example ") => {
+        [job, tests] if job.starts_with("cargo run -p examples --example ") => {
             let is_run = |line: &str| line.trim().trim_start_matches("step ") == tests;
             if ci.lines().any(is_run) {
                 Vec::new()
@@ -101,7 +101,7 @@ fn a_break_whose_code_has_changed_is_found() {
 
 #[test]
 fn set_up_is_two_commands() {
-    let good = "## Set up\n\n```sh\ncargo run --release -p examples --example a   # job\ncargo test\n```\n";
+    let good = "## Set up\n\n```sh\ncargo run -p examples --example a   # job\ncargo test\n```\n";
     assert_eq!(check_set_up(good, "step cargo test\n"), [""; 0]);
     assert_eq!(check_set_up(good, "step cargo test --lib\n").len(), 1);
     let three = good.replace("cargo test\n", "cargo build\ncargo test\n");
