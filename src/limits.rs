@@ -203,11 +203,10 @@ pub const DEVICE_PIECE_MAX: usize = 1 << 20;
 /// which no more are added to it.
 pub const GATHER_BYTES_MAX: usize = 64 << 10;
 /// Queued frames at which a vectored send starts without waiting for the driver: they share a
-/// system call.
+/// system call. Not for a peer on the same processor, which could not work meanwhile.
 pub const GATHER_FRAMES_ENOUGH: usize = 64;
 /// As [`GATHER_FRAMES_ENOUGH`], for the first send of a burst. It wakes a peer that sleeps, and the
-/// peer works while the rest is posted; otherwise each side would sleep while the other works. Not
-/// for a peer on the same processor, which could not.
+/// peer works while the rest is posted; otherwise each side would sleep while the other works.
 pub const GATHER_FRAMES_FIRST: usize = 24;
 /// Turns of its driver after which a port checks again which processor its peer runs on.
 pub(crate) const PROCESSOR_CHECK_TURNS: u8 = 64;

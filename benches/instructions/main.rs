@@ -144,6 +144,13 @@ const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "the same, of domains that drive themselves, awaited",
+        most: 11_185,
+        run: || {
+            manual::half_round_trips(TIMES, manual::Waiting::AwaitsDrivers, Hints::new(), counted)
+        },
+    },
+    Step {
         name: "a message of 64 B of 50 outstanding, manual progress, awaited, to a stream",
         most: 2488,
         run: || manual::messages(TIMES, counted),

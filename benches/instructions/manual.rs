@@ -19,8 +19,19 @@ pub const OUTSTANDING: usize = 50;
 /// How an end waits for its message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
+    /// For operations of domains that drive themselves.
+    AwaitsDrivers,
     Awaits,
     AsksForTurns,
+}
+
+impl Waiting {
+    fn driver(self) -> Driver {
+        match self {
+            Waiting::AwaitsDrivers => Driver::Task,
+            Waiting::Awaits | Waiting::AsksForTurns => Driver::Manual,
+        }
+    }
 }
 
 /// TLS with one certificate, which both ends have.
@@ -87,15 +98,15 @@ impl End {
 }
 
 /// Two connected ends of a fabric with these hints, each with a receive.
-async fn pair(hints: Hints) -> Result<[End; 2], Error> {
-    let [x, y] = connected(hints).await?;
+async fn pair(hints: Hints, driver: Driver) -> Result<[End; 2], Error> {
+    let [x, y] = connected(hints, driver).await?;
     Ok([End::new(x)?, End::new(y)?])
 }
 
 /// Two connected endpoints of a fabric with these hints.
-async fn connected(hints: Hints) -> Result<[Endpoint; 2], Error> {
+async fn connected(hints: Hints, driver: Driver) -> Result<[Endpoint; 2], Error> {
     let fabric = Fabric::open(hints.backend("epoll"))?;
-    let open = || fabric.domain().driver(Driver::Manual).open();
+    let open = || fabric.domain().driver(driver).open();
     let (a, b) = (open()?, open()?);
     let events = fabric.event_queue().open()?;
     let listening = fabric.passive_endpoint(&events);
@@ -119,10 +130,12 @@ pub fn half_round_trips(times: u64, waiting: Waiting, hints: Hints, counted: fn(
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let play = match waiting {
-        Waiting::Awaits => awaited,
+        Waiting::Awaits | Waiting::AwaitsDrivers => awaited,
         Waiting::AsksForTurns => turned,
     };
-    let ends = runtime.block_on(pair(hints)).expect("two ends");
+    let ends = runtime
+        .block_on(pair(hints, waiting.driver()))
+        .expect("two ends");
     let mut ends = Some(awaited(&runtime, ends, 10));
     counted(&mut || {
         ends = ends.take().map(|ends| play(&runtime, ends, times));
@@ -134,7 +147,9 @@ pub fn half_round_trips(times: u64, waiting: Waiting, hints: Hints, counted: fn(
 pub fn messages(times: u64, counted: fn(&mut dyn FnMut())) {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let [a, b] = runtime.block_on(connected(Hints::new())).expect("two ends");
+    let [a, b] = runtime
+        .block_on(connected(Hints::new(), Driver::Manual))
+        .expect("two ends");
     let mut stream = b.messages(LEN, OUTSTANDING);
     let mut buffers = vec![vec![7; LEN]; OUTSTANDING];
     let mut sends = Vec::new();

@@ -56,11 +56,12 @@ impl InlineSend {
         is_ready
     }
 
-    /// Returns the number of queued frames that are sent without waiting for the driver.
+    /// Returns the number of queued frames that are sent without waiting for the driver. A peer on
+    /// the same processor works no sooner for what is sent before this task rests.
     pub(super) fn frames_enough(self, peer: PeerProcessor) -> usize {
         match self {
+            _ if peer.is_shared => usize::MAX,
             InlineSend::Flowing => GATHER_FRAMES_ENOUGH,
-            _ if peer.is_shared => GATHER_FRAMES_ENOUGH,
             _ => GATHER_FRAMES_FIRST,
         }
     }
@@ -187,7 +188,7 @@ mod tests {
         let mut peer = PeerProcessor::default();
         assert_eq!(Gathering.frames_enough(peer), GATHER_FRAMES_FIRST);
         peer.on_turn(|| true);
-        assert_eq!(Gathering.frames_enough(peer), GATHER_FRAMES_ENOUGH);
+        assert_eq!(Gathering.frames_enough(peer), usize::MAX);
         for _ in 0..PROCESSOR_CHECK_TURNS {
             peer.on_turn(|| panic!("it is not due"));
         }
@@ -195,7 +196,7 @@ mod tests {
         assert_eq!(Gathering.frames_enough(peer), GATHER_FRAMES_FIRST);
         peer.on_connected();
         peer.on_turn(|| true);
-        assert_eq!(Gathering.frames_enough(peer), GATHER_FRAMES_ENOUGH);
-        assert_eq!(Flowing.frames_enough(peer), GATHER_FRAMES_ENOUGH);
+        assert_eq!(Gathering.frames_enough(peer), usize::MAX);
+        assert_eq!(Flowing.frames_enough(peer), usize::MAX);
     }
 }

@@ -127,8 +127,8 @@ impl Port {
         let open = state.check_closing();
         let posted = open.and_then(|()| post(&mut state));
         let posted = posted.map_err(|error| state.about_peer(error))?;
-        if posted.is_some() {
-            self.send_posted(&mut state, was_idle && may_inline);
+        // What is left to the driver has no consequences before its turn.
+        if posted.is_some() && self.send_posted(&mut state, was_idle && may_inline) {
             self.watch_peer(&mut state);
             self.publish_and_wake(&mut state);
         }
@@ -169,26 +169,26 @@ impl Port {
         drop(self.sent.forget(number));
     }
 
-    /// Sends what was posted, or leaves it to the driver (ruling 5). `may_inline`: nothing is
-    /// queued ahead of it, and the caller has not announced another post.
-    fn send_posted(&self, state: &mut PortState, may_inline: bool) {
+    /// Sends what was posted, or leaves it to the driver (ruling 5), and returns false.
+    /// `may_inline`: nothing is queued ahead of it, and the caller has not announced another post.
+    fn send_posted(&self, state: &mut PortState, may_inline: bool) -> bool {
         // Copies that may block are left to the driver.
-        let may_inline = may_inline && !self.engine.copies_block();
-        if may_inline && state.inline_send.take() {
+        let may_send = !self.engine.copies_block();
+        if may_send && may_inline && state.inline_send.take() {
             self.transmit_now(state);
-        } else if state
-            .machine
-            .is_transmit_gathered(state.inline_send.frames_enough(state.io.peer_processor))
-            && !self.engine.copies_block()
-        {
+            return true;
+        }
+        let enough = state.inline_send.frames_enough(state.io.peer_processor);
+        if may_send && state.machine.is_transmit_gathered(enough) {
             state.inline_send.on_gathered();
             if self.transmit_now(state) && state.machine.is_read_paused() {
                 self.waker.wake_by_ref(); // Sent answers let reading go on.
             }
-        } else {
-            state.inline_send.on_post_queued();
-            self.waker.wake_by_ref();
+            return true;
         }
+        state.inline_send.on_post_queued();
+        self.port_waker.wake_locked();
+        false
     }
 
     /// Asks an operation to end early.

@@ -10,6 +10,8 @@
 //! unexpected message again.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::buf::{ConvertMany, zeroed};
 
@@ -18,6 +20,24 @@ use super::fifo::FifoMessage;
 /// Id of an inbox within its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InboxId(u64);
+
+/// How many messages of an inbox its reader has read. The reader counts without a lock, and the
+/// inbox looks when it has no place left. A count only: messages move under the connection's lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadCount(Arc<AtomicU64>);
+
+impl ReadCount {
+    /// Counts one more. Only the inbox's one reader does.
+    #[inline]
+    pub(crate) fn add_one(&self) {
+        let read = self.0.load(Ordering::Relaxed);
+        self.0.store(read + 1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// A message in an inbox.
 #[derive(Debug)]
@@ -52,8 +72,11 @@ struct MessageInbox {
     messages: VecDeque<InboxMessage>,
     /// A message is being received into it.
     is_storing: bool,
-    /// Messages that were taken, and not read yet.
-    lent: usize,
+    /// Number of messages that were taken, ever.
+    taken: u64,
+    /// How many of these were read, when that was last looked up.
+    read: u64,
+    read_count: ReadCount,
     /// Buffers to be used again.
     free: Vec<Vec<u8>>,
     /// Messages that the owner has not counted yet.
@@ -63,8 +86,9 @@ struct MessageInbox {
 impl MessageInbox {
     #[inline]
     fn places(&self) -> usize {
-        let taken = self.messages.len() + self.lent + usize::from(self.is_storing);
-        self.depth.saturating_sub(taken)
+        let lent = (self.taken - self.read) as usize; // at most `depth`
+        let held = self.messages.len() + lent + usize::from(self.is_storing);
+        self.depth.saturating_sub(held)
     }
 
     /// Returns a buffer; it is empty if the system has no memory for it, which truncates the
@@ -84,9 +108,15 @@ pub(crate) struct Inboxes {
 }
 
 impl Inboxes {
-    /// Opens another inbox, for `depth` messages of at most `size` bytes each. No other inbox had
-    /// this number.
-    pub(crate) fn open(&mut self, number: u64, size: usize, depth: usize) -> InboxId {
+    /// Opens another inbox, for `depth` messages of at most `size` bytes each, whose reader counts
+    /// what it reads there. No other inbox had this number.
+    pub(crate) fn open(
+        &mut self,
+        number: u64,
+        size: usize,
+        depth: usize,
+        read_count: ReadCount,
+    ) -> InboxId {
         let id = InboxId(number);
         let mut list = std::mem::take(&mut self.list).into_vec();
         list.push(MessageInbox {
@@ -95,7 +125,9 @@ impl Inboxes {
             depth,
             messages: VecDeque::new(),
             is_storing: false,
-            lent: 0,
+            taken: 0,
+            read: 0,
+            read_count,
             free: Vec::new(),
             counts: InboxCounts::default(),
         });
@@ -132,16 +164,21 @@ impl Inboxes {
         self.list.iter().any(|inbox| inbox.places() > 0)
     }
 
+    /// Looks up how much the readers have read.
+    pub(crate) fn look_up_reads(&mut self) {
+        for inbox in self.list.iter_mut() {
+            inbox.read = inbox.read_count.get();
+        }
+    }
+
     fn find(list: &mut [MessageInbox], id: InboxId) -> Option<&mut MessageInbox> {
         list.iter_mut().find(|inbox| inbox.id == id)
     }
 
-    /// Stores a message that is here as a whole. False: there is no place.
+    /// Stores a message that is here as a whole. Call only if there [is a place](Self::has_place).
     #[inline]
-    pub(crate) fn push(&mut self, bytes: &[u8], data: Option<u64>, order: u64) -> bool {
-        let Some(inbox) = Self::with_place(&mut self.list) else {
-            return false;
-        };
+    pub(crate) fn push(&mut self, bytes: &[u8], data: Option<u64>, order: u64) {
+        let inbox = Self::with_place(&mut self.list).expect("there is a place");
         let mut buffer = inbox.buffer();
         let len = bytes.len().min(buffer.len());
         buffer[..len].copy_from_slice(&bytes[..len]);
@@ -154,7 +191,6 @@ impl Inboxes {
         };
         inbox.counts.count(&message);
         inbox.messages.push_back(message);
-        true
     }
 
     /// Returns memory for a message that begins to come, and its inbox. `None`: there is no place.
@@ -203,19 +239,13 @@ impl Inboxes {
         inbox.messages.insert(at, inserted);
     }
 
-    /// Notes that the reader of an inbox has read all but `left` of the messages that it took.
-    /// `buffers` gives back the buffers that the reader is done with, if they are asked for.
-    pub(crate) fn on_read(
-        &mut self,
-        id: InboxId,
-        left: usize,
-        buffers: impl FnOnce(&mut Vec<Vec<u8>>),
-    ) {
-        if let Some(inbox) = Self::find(&mut self.list, id) {
-            inbox.lent = left;
-            if inbox.free.is_empty() {
-                buffers(&mut inbox.free);
-            }
+    /// `buffers` gives back the buffers that the reader of an inbox is done with, if they are asked
+    /// for.
+    pub(crate) fn on_read(&mut self, id: InboxId, buffers: impl FnOnce(&mut Vec<Vec<u8>>)) {
+        if let Some(inbox) = Self::find(&mut self.list, id)
+            && inbox.free.is_empty()
+        {
+            buffers(&mut inbox.free);
         }
     }
 
@@ -224,7 +254,7 @@ impl Inboxes {
         let Some(inbox) = Self::find(&mut self.list, id) else {
             return;
         };
-        inbox.lent += inbox.messages.len();
+        inbox.taken += inbox.messages.len() as u64;
         match into.is_empty() {
             true => std::mem::swap(into, &mut inbox.messages),
             false => into.append(&mut inbox.messages),

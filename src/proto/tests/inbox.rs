@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::extension::EXTENDED;
 use super::pair::{Pair, Rng, TestConnection, sizes};
 use crate::error::ErrorKind;
-use crate::proto::{InboxId, InboxMessage, Sizes};
+use crate::proto::{InboxId, InboxMessage, ReadCount, Sizes};
 use crate::wire::ByteOrder;
 
 /// A stream, as its reader has it.
@@ -13,17 +13,21 @@ struct Reader {
     inbox: InboxId,
     depth: usize,
     unread: VecDeque<InboxMessage>,
+    read_count: ReadCount,
     read: Vec<Vec<u8>>,
 }
 
 impl Reader {
     fn open(side: &mut TestConnection, size: usize, depth: usize) -> Reader {
-        let inbox = side.machine.open_inbox(size, depth, &mut side.host);
+        let read_count = ReadCount::default();
+        let count = read_count.clone();
+        let inbox = (side.machine).open_inbox(size, depth, count, &mut side.host);
         side.take_events();
         Reader {
             inbox: inbox.expect("it has receives of its own"),
             depth,
             unread: VecDeque::new(),
+            read_count,
             read: Vec::new(),
         }
     }
@@ -43,6 +47,7 @@ impl Reader {
     /// Returns the oldest message that was taken: its bytes, and how many did not fit.
     fn next(&mut self) -> Option<(Vec<u8>, usize)> {
         let message = self.unread.pop_front()?;
+        self.read_count.add_one();
         let bytes = message.buffer[..message.len].to_vec();
         self.read.push(message.buffer);
         Some((bytes, message.overflow))

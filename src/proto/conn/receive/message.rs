@@ -73,9 +73,10 @@ impl<T> Connection<T> {
         let ReceiveSide::Own(own) = &mut self.side else {
             return None;
         };
-        if own.inboxes.is_empty() || !own.inboxes.push(bytes, data, own.matcher.next_order()) {
+        if own.inboxes.is_empty() || !own.inboxes.has_place() && !own.fill_inboxes() {
             return None;
         }
+        own.inboxes.push(bytes, data, own.matcher.next_order());
         let len = bytes.len();
         if is_logged(Level::TRACE) {
             hold_event(move || tracing::trace!(len, ?data, ack, "received a message"));
@@ -93,6 +94,9 @@ impl<T> Connection<T> {
         let ReceiveSide::Own(own) = &mut self.side else {
             return;
         };
+        if !own.inboxes.is_empty() && !own.inboxes.has_place() {
+            own.fill_inboxes();
+        }
         let matcher = &mut own.matcher;
         let order = matcher.next_order();
         let transfer = if let Some(op) = matcher.take_posted() {

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::error::{Error, OperationKind, Phase};
-use crate::limits::{HEADER_SIZE_MAX, INJECT_SIZE_MAX, INJECTED_COMPACT_MIN};
+use crate::limits::{INJECT_SIZE_MAX, INJECTED_COMPACT_MIN};
 use crate::wire::{ByteOrder, FrameHeader, set_id};
 
 /// A queue of bytes. Bytes that were taken stay in front until nothing is behind them, or until
@@ -28,13 +28,6 @@ struct Bytes {
 impl Bytes {
     fn len(&self) -> usize {
         self.list.len() - self.taken
-    }
-
-    /// Appends room for `len` bytes, and returns it.
-    fn push(&mut self, len: usize) -> &mut [u8] {
-        let at = self.list.len();
-        self.list.resize(at + len, 0);
-        &mut self.list[at..]
     }
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
@@ -70,8 +63,11 @@ impl Bytes {
     }
 }
 
+/// Length of the header of a message with CQ data and a tag.
+const INJECTED_HEADER_MAX: usize = 32;
+
 // Both lengths fit a byte.
-const _: () = assert!(HEADER_SIZE_MAX <= u8::MAX as usize);
+const _: () = assert!(INJECTED_HEADER_MAX <= u8::MAX as usize);
 const _: () = assert!(INJECT_SIZE_MAX <= u8::MAX as usize);
 
 /// A message that has not ended.
@@ -141,14 +137,15 @@ impl Injected {
         is_awaited: bool,
     ) {
         let header_len = header.encoded_len();
-        let frame = self.frames.push(header_len + bytes.len());
-        let (room, rest) = frame.split_at_mut(header_len);
-        header.encode_into(order, 0, room);
-        rest.copy_from_slice(bytes);
+        let mut head = [0; INJECTED_HEADER_MAX];
+        header.encode_into(order, 0, &mut head[..header_len]);
+        let frames = &mut self.frames.list;
+        frames.extend_from_slice(&head[..header_len]);
+        frames.extend_from_slice(bytes);
         self.next_number = number + 1;
         self.entries.push_back(InjectedMessage {
             number,
-            header: header_len as u8,   // at most HEADER_SIZE_MAX
+            header: header_len as u8,   // at most INJECTED_HEADER_MAX
             payload: bytes.len() as u8, // at most INJECT_SIZE_MAX
             is_awaited,
         });
