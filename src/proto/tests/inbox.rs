@@ -146,6 +146,44 @@ fn each_message_is_had_once_by_a_stream_or_a_receive() {
     }
 }
 
+/// A message that has been read leaves its place to the next one at once, and not when its reader
+/// comes for more: a burst behind a half-read one does not wait elsewhere. What came first is had
+/// first all the same.
+#[test]
+fn a_place_is_free_as_soon_as_its_message_is_read() {
+    let mut pair = Pair::idle(sizes());
+    pair.handshake(ByteOrder::Native, b"", b"");
+    let mut reader = Reader::open(&mut pair.b, 64, 2);
+    let mut numbers = 0..;
+    let mut send = |pair: &mut Pair| {
+        let number: u32 = numbers.next().expect("there are more");
+        pair.a.send(number.into(), &message(number, 8));
+        pair.run_in_pieces(1000);
+    };
+    (0..2).for_each(|_| send(&mut pair));
+    reader.take(&mut pair.b);
+    let mut had = Vec::new();
+    let mut next = |reader: &mut Reader| {
+        let (bytes, _) = reader.next().expect("a message was taken");
+        had.push(number_of(&bytes));
+    };
+    next(&mut reader);
+    send(&mut pair);
+    assert_eq!(pair.b.machine.stats().receives.unexpected_messages, 0);
+    // No place, and then one, for which this one comes before the next.
+    send(&mut pair);
+    assert_eq!(pair.b.machine.stats().receives.unexpected_messages, 1);
+    next(&mut reader);
+    send(&mut pair);
+    assert_eq!(pair.b.machine.stats().receives.unexpected_messages, 1);
+    reader.take(&mut pair.b);
+    next(&mut reader);
+    next(&mut reader);
+    reader.take(&mut pair.b);
+    next(&mut reader);
+    assert_eq!(had, [0, 1, 2, 3, 4]);
+}
+
 /// "A message that is longer than `size` gives the error Truncated", and the buffer what fits; here
 /// whole, in pieces, and from among those that came before the stream.
 #[test]
