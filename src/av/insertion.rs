@@ -15,7 +15,7 @@ use super::insertion_task::{InsertionTask, Request};
 use crate::eq::EventReserveMany;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
-use crate::sync::ProgressWaiter;
+use crate::sync::{ProgressWaiter, WaiterKey};
 
 /// The future of an insertion, which you get by awaiting an [`Insert`](super::Insert) or by its
 /// `into_future`.
@@ -43,6 +43,8 @@ use crate::sync::ProgressWaiter;
 pub struct Insertion<T: Inserted> {
     state: State,
     waiter: ProgressWaiter,
+    /// Its place among the futures that wait for the vector.
+    key: Option<WaiterKey>,
     _answer: PhantomData<fn() -> T>,
 }
 
@@ -61,15 +63,14 @@ enum State {
 
 impl<T: Inserted> Insertion<T> {
     pub(super) fn begin(checked: Result<(AddressVector, Request)>) -> Self {
-        let progress = checked.as_ref().ok();
-        let progress = progress.and_then(|(vector, _)| vector.progress().cloned());
         let state = match checked {
             Ok((vector, request)) => submit(vector, request),
             Err(error) => State::Refused(error),
         };
         Insertion {
             state,
-            waiter: ProgressWaiter::new(progress.as_ref()),
+            waiter: ProgressWaiter::default(),
+            key: None,
             _answer: PhantomData,
         }
     }
@@ -107,7 +108,9 @@ impl<T: Inserted> Future for Insertion<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         loop {
-            let Insertion { state, waiter, .. } = &mut *self;
+            let Insertion {
+                state, waiter, key, ..
+            } = &mut *self;
             let answer = match state {
                 State::AwaitSlots { reserve, parts } => {
                     let slots = ready!(Pin::new(reserve).poll(cx));
@@ -122,7 +125,8 @@ impl<T: Inserted> Future for Insertion<T> {
                     continue;
                 }
                 State::Running(task) => {
-                    let results = ready!(waiter.poll(cx, |cx| task.poll(cx.waker())));
+                    let driven = task.driven();
+                    let results = ready!(waiter.poll_reading(driven, cx, |cx| task.poll(key, cx)));
                     T::of(results, Sealed)
                 }
                 State::Refused(error) => Err(error.clone()),
@@ -138,7 +142,7 @@ impl<T: Inserted> Future for Insertion<T> {
 impl<T: Inserted> Drop for Insertion<T> {
     fn drop(&mut self) {
         if let State::Running(task) = &self.state {
-            task.abandon();
+            task.abandon(&mut self.key);
         }
     }
 }
