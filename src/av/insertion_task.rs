@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 
 use super::AddressVector;
 use super::insert::InsertSource;
@@ -12,7 +12,7 @@ use super::table::ReservedSlots;
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AuthKeyAddr, FabricAddr, UserContext};
-use crate::sync::{Dependence, ProgressList, WaiterKey, WakeList};
+use crate::sync::{Dependence, WakeList};
 
 /// The checked description of an insertion.
 #[derive(Debug)]
@@ -167,8 +167,7 @@ impl InsertionTask {
 
     /// Handles the drop of the future: addresses that are not inserted yet will not be, and
     /// inserted ones are removed again, unless events have reported them.
-    pub(super) fn abandon(&self, key: &mut Option<WaiterKey>) {
-        self.vector.inner.wait_no_longer(key);
+    pub(super) fn abandon(&self) {
         let mut state = self.lock();
         state.abandoned = true;
         let open = state.open.take();
@@ -225,29 +224,17 @@ impl InsertionTask {
         self.undo(undone);
     }
 
-    /// Returns what its future drives.
-    pub(super) fn driven(&self) -> &ProgressList {
-        &self.vector.inner.driven
-    }
-
-    /// Ready with the result once it is there. Until then the task of `cx` is woken also when its
-    /// future has to drive more.
-    pub(super) fn poll(
-        &self,
-        key: &mut Option<WaiterKey>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Vec<Result<FabricAddr>>> {
+    pub(super) fn poll(&self, waker: &Waker) -> Poll<Vec<Result<FabricAddr>>> {
         let mut state = self.lock();
-        if let Some(result) = state.result.take() {
-            drop(state);
-            self.vector.inner.wait_no_longer(key);
-            return Poll::Ready(result);
+        match state.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                let stale = state.waker.replace(waker.clone());
+                drop(state);
+                drop(stale);
+                Poll::Pending
+            }
         }
-        let stale = state.waker.replace(cx.waker().clone());
-        drop(state);
-        drop(stale);
-        self.vector.inner.wait(key, cx.waker());
-        Poll::Pending
     }
 }
 
