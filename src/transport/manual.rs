@@ -12,9 +12,9 @@
 //! that checks for readiness: in an epoll descriptor of our own (`epoll/watched.rs`), since the
 //! reactor of a runtime does not run while a task does not yield; and if that has nothing, in the
 //! socket of the last port, the ring's queue and the timers. The runtime's reactor wakes sleepers
-//! directly: nesting our descriptor in it would cost a system call more per message. An event queue
-//! drives the objects that report to it: its reader is a waiter of each. Threads still look up
-//! names and fault in pages; they move nothing else.
+//! directly: nesting our descriptor in it would cost a system call more per message. Who reads an
+//! object is a waiter of each domain and listener that uses it. Threads still look up names and
+//! fault in pages; they move nothing else.
 //!
 //! When that runtime ends, its sockets and timers report nothing any more. Everything that is
 //! driven ends with it ([`RuntimeEnd`]), as a task there would.
