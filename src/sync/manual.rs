@@ -2,8 +2,8 @@
 //!
 //! The driven tasks (the drivers of a domain, its listeners: [`ProgressTask`]) are no tasks of a
 //! runtime, and have no thread. They are polled by tasks that wait for a result of them
-//! ([`ProgressWaiter`]), and by callers that ask for a turn ([`ManualProgress::turn`]). Who reads an
-//! object drives all that use it ([`ProgressList`]).
+//! ([`ProgressWaiter`]), and by callers that ask for a turn ([`ManualProgress::turn`]). A task that
+//! reads an object drives all that use the object ([`ProgressList`]).
 //!
 //! ```text
 //!   Parked ──it is woken──▶ Woken ──a waiter begins──▶ Driving ──it is woken──▶ DrivingWoken
@@ -206,8 +206,8 @@ impl ManualProgress {
     }
 
     /// Drops all driven tasks, as a runtime that ends drops its tasks: the source of readiness and
-    /// time has ended with its runtime, or the last handle was dropped. The waiters are woken, since
-    /// those that also wait for other progress go on without this one.
+    /// time has ended with its runtime, or the last handle was dropped. The waiters are woken:
+    /// those that also wait for other progress go on without this one, and no longer keep it.
     pub(crate) fn abandon(&self) {
         let (driven, waiters) = {
             let mut state = self.state.lock("abandon progress");

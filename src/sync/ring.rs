@@ -11,8 +11,8 @@
 //! Invariants: reserved + filled <= capacity. Entries leave in the order they were filled, each to
 //! exactly one reader. An event wakes all waiters (readers for entries, others for room), and each
 //! checks again, so dropping a woken waiter loses no wake-up of another. Only our own code runs
-//! under the lock: entries are dropped and peeked at, and wakers woken, outside of it. A reader that
-//! finds no entry drives the manual progress of those that use the ring.
+//! under the lock: entries are dropped and peeked at, and wakers woken, outside of it. A reader
+//! that finds no entry drives the manual progress of those that use the ring.
 
 use std::any::Any;
 use std::collections::VecDeque;

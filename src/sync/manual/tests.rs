@@ -453,8 +453,8 @@ fn who_reads_an_object_drives_what_is_on_its_list() {
     assert_eq!(list.version(), 0);
 }
 
-/// `ProgressWaiter::poll_reading`: what is added after a reader has looked at the list, and before it
-/// waits, finds no reader to wake.
+/// `ProgressWaiter::poll_reading`: what is added after a reader has looked at the list, and before
+/// it waits, finds no reader to wake.
 #[test]
 fn what_is_added_while_a_reader_looks_is_driven() {
     let list = ProgressList::new();

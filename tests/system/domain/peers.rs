@@ -591,8 +591,8 @@ fn who_waits_already_drives_what_is_bound_then() {
     });
 }
 
-/// A shared receive that is matched with an announced message, and goes back when the sender is lost
-/// before it has sent that, is filled by a domain that came meanwhile.
+/// A shared receive that is matched with an announced message, and goes back when the sender is
+/// lost before it has sent that, is filled by a domain that came meanwhile.
 #[test]
 fn a_receive_that_goes_back_drives_who_came_meanwhile() {
     with_every_user(|owner, net| async move {
@@ -630,8 +630,8 @@ fn a_receive_that_goes_back_drives_who_came_meanwhile() {
     });
 }
 
-/// Endpoints and domains end while others read what they share: what was posted is reported, whoever
-/// has gone, and the reader goes on with those that come later.
+/// Endpoints and domains end while others read what they share: what was posted is reported all the
+/// same, and the reader goes on with those that come later.
 #[test]
 fn who_reads_goes_on_when_a_user_has_gone() {
     with_every_user(|owner, net| async move {
