@@ -15,7 +15,7 @@ use crate::id::{DomainId, FabricAddr, UserContext};
 use crate::info::{AvType, Caps, Info};
 use crate::limits::{AV_CAPACITY_AHEAD_MAX, RX_CTX_BITS_MAX};
 use crate::stats::AddressVectorStats;
-use crate::sync::{Dependents, Keep, Lock, ManualProgress};
+use crate::sync::{Dependents, DomainScope, Keep, Lock, ManualProgress, ProgressList, Waiters};
 
 /// Runs blocking work off the runtime's workers.
 pub(crate) type Run = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
@@ -61,14 +61,14 @@ pub struct AddressVectorBuilder {
 }
 
 impl AddressVectorBuilder {
-    pub(crate) fn new(domain: DomainId, info: Info, run: Run, keep: Option<Keep>) -> Self {
+    pub(crate) fn new(domain: &DomainScope, info: Info, run: Run, keep: Option<Keep>) -> Self {
         AddressVectorBuilder {
-            domain,
+            domain: domain.own(),
             info,
             run,
             resolver: Arc::new(|name, fits| names::look_up(name, fits)),
             keep,
-            progress: None,
+            progress: domain.progress().cloned(),
             av_type: AvType::Unspec,
             count: 0,
             endpoints_per_node: 0,
@@ -81,12 +81,6 @@ impl AddressVectorBuilder {
             rx_ctx_bits: 0,
             context: None,
         }
-    }
-
-    /// Sets the progress that the future of an insertion drives, if it is manual.
-    pub(crate) fn driving(mut self, progress: Option<&Arc<ManualProgress>>) -> Self {
-        self.progress = progress.cloned();
-        self
     }
 
     /// How the application names addresses (`type`). Default: the domain's `av_type`. If that
@@ -264,28 +258,29 @@ impl AddressVectorBuilder {
     fn build(self, store: Store, av_type: AvType, map_addr: u64, keep: Keep) -> AddressVector {
         let has_keys = self.info.has_keys_of_vectors() && matches!(store, Store::Own { .. });
         let auth_keys = has_keys.then(super::auth_keys::AuthKeys::new);
-        AddressVector {
-            inner: Arc::new(Inner {
-                domain: self.domain,
-                store,
-                stats: Lock::new(AddressVectorStats::default()),
-                av_type,
-                map_addr,
-                format: Format::new(self.info.address_format),
-                asynchronous: self.asynchronous,
-                symmetric: self.symmetric,
-                user_ids: self.user_ids,
-                rx_ctx_bits: self.rx_ctx_bits,
-                auth_keys,
-                context: self.context,
-                events: Mutex::new(None),
-                run: self.run,
-                resolver: self.resolver,
-                progress: self.progress,
-                dependents: Dependents::new(),
-                keep: Mutex::new(Some(keep)),
-            }),
-        }
+        let inner = Arc::new(Inner {
+            domain: self.domain,
+            store,
+            stats: Lock::new(AddressVectorStats::default()),
+            av_type,
+            map_addr,
+            format: Format::new(self.info.address_format),
+            asynchronous: self.asynchronous,
+            symmetric: self.symmetric,
+            user_ids: self.user_ids,
+            rx_ctx_bits: self.rx_ctx_bits,
+            auth_keys,
+            context: self.context,
+            events: Mutex::new(None),
+            run: self.run,
+            resolver: self.resolver,
+            driven: ProgressList::new(),
+            waiting: Lock::new(Waiters::default()),
+            dependents: Dependents::new(),
+            keep: Mutex::new(Some(keep)),
+        });
+        inner.drive(self.progress.as_ref());
+        AddressVector { inner }
     }
 }
 

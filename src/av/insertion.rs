@@ -15,7 +15,7 @@ use super::insertion_task::{InsertionTask, Request};
 use crate::eq::EventReserveMany;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
-use crate::sync::ProgressWaiter;
+use crate::sync::{ProgressWaiter, WaiterKey};
 
 /// The future of an insertion, which you get by awaiting an [`Insert`](super::Insert) or by its
 /// `into_future`.
@@ -41,8 +41,12 @@ use crate::sync::ProgressWaiter;
 /// the addresses stay.
 #[must_use = "an insertion that is dropped is undone"]
 pub struct Insertion<T: Inserted> {
+    /// `None` if it could not begin.
+    vector: Option<AddressVector>,
     state: State,
     waiter: ProgressWaiter,
+    /// Its place among the insertions that wait.
+    key: Option<WaiterKey>,
     _answer: PhantomData<fn() -> T>,
 }
 
@@ -61,15 +65,16 @@ enum State {
 
 impl<T: Inserted> Insertion<T> {
     pub(super) fn begin(checked: Result<(AddressVector, Request)>) -> Self {
-        let progress = checked.as_ref().ok();
-        let progress = progress.and_then(|(vector, _)| vector.progress().cloned());
+        let vector = checked.as_ref().map(|(vector, _)| vector.clone()).ok();
         let state = match checked {
             Ok((vector, request)) => submit(vector, request),
             Err(error) => State::Refused(error),
         };
         Insertion {
+            vector,
             state,
-            waiter: ProgressWaiter::new(progress.as_ref()),
+            waiter: ProgressWaiter::default(),
+            key: None,
             _answer: PhantomData,
         }
     }
@@ -101,42 +106,62 @@ fn start(vector: AddressVector, request: Request, slots: Vec<crate::eq::EventSlo
     }
 }
 
-impl<T: Inserted> Future for Insertion<T> {
-    type Output = Result<T>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let budget = ready!(coop::poll_proceed(cx));
+impl State {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Result<FabricAddr>>>> {
         loop {
-            let Insertion { state, waiter, .. } = &mut *self;
-            let answer = match state {
+            *self = match self {
                 State::AwaitSlots { reserve, parts } => {
                     let slots = ready!(Pin::new(reserve).poll(cx));
                     let (vector, request) = parts.take().expect("the parts wait for the slots");
-                    self.state = match slots {
+                    match slots {
                         Some(slots) => start(vector, request, slots),
                         None => {
                             let message = "the event queue was closed";
                             State::Refused(Error::new(ErrorKind::BadState, message))
                         }
-                    };
-                    continue;
+                    }
                 }
-                State::Running(task) => {
-                    let results = ready!(waiter.poll(cx, |cx| task.poll(cx.waker())));
-                    T::of(results, Sealed)
-                }
-                State::Refused(error) => Err(error.clone()),
+                State::Running(task) => return task.poll(cx.waker()).map(Ok),
+                State::Refused(error) => return Poll::Ready(Err(error.clone())),
                 State::Done => panic!("an insertion was polled after it ended"),
             };
-            budget.made_progress();
-            self.state = State::Done;
-            return Poll::Ready(answer);
         }
+    }
+}
+
+impl<T: Inserted> Future for Insertion<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let budget = ready!(coop::poll_proceed(cx));
+        let Insertion {
+            vector,
+            state,
+            waiter,
+            key,
+            ..
+        } = &mut *self;
+        let results = ready!(match vector {
+            None => state.poll(cx),
+            Some(vector) => waiter.poll_reading(&vector.inner.driven, cx, |cx| {
+                let polled = state.poll(cx);
+                if polled.is_pending() {
+                    vector.inner.wait(key, cx.waker());
+                }
+                polled
+            }),
+        });
+        budget.made_progress();
+        self.state = State::Done;
+        Poll::Ready(results.and_then(|results| T::of(results, Sealed)))
     }
 }
 
 impl<T: Inserted> Drop for Insertion<T> {
     fn drop(&mut self) {
+        if let Some(vector) = &self.vector {
+            vector.inner.wait_no_longer(&mut self.key);
+        }
         if let State::Running(task) = &self.state {
             task.abandon();
         }

@@ -18,13 +18,17 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{DomainId, PeerAddr, UserContext, canonical};
 use crate::info::{AvType, address_of_text};
 use crate::stats::AddressVectorStats;
-use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress};
+use crate::sync::{
+    Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress, ProgressList, WaiterKey,
+    Waiters, WakeList,
+};
 
 use auth_keys::AuthKeys;
 use builder::{Resolver, Run};
@@ -95,8 +99,10 @@ struct Inner {
     events: Mutex<Option<(WeakEventQueue, Dependence)>>,
     run: Run,
     resolver: Resolver,
-    /// The domain's progress, if it is manual.
-    progress: Option<Arc<ManualProgress>>,
+    /// What the futures of insertions drive.
+    driven: ProgressList,
+    /// These futures, while they wait.
+    waiting: Lock<Waiters>,
     dependents: Dependents,
     /// Keeps the domain open, under the vector's name, until the vector is closed.
     keep: Mutex<Option<Keep>>,
@@ -111,6 +117,32 @@ struct WantedEvents {
 }
 
 impl Inner {
+    /// Has the futures of insertions drive this progress from now on, also those that wait already.
+    fn drive(&self, progress: Option<&Arc<ManualProgress>>) {
+        self.driven.add(progress, || {
+            let mut wakes = WakeList::new();
+            let mut waiting = self.waiting.lock("wake those who wait");
+            waiting.take_all(&mut wakes);
+        });
+    }
+
+    /// Registers the future of an insertion, which waits.
+    fn wait(&self, key: &mut Option<WaiterKey>, waker: &Waker) {
+        let mut waiting = self.waiting.lock("wait for an insertion");
+        let stale = waiting.register(key, waker);
+        drop(waiting);
+        drop(stale);
+    }
+
+    fn wait_no_longer(&self, key: &mut Option<WaiterKey>) {
+        if key.is_some() {
+            let mut waiting = self.waiting.lock("wait no longer for an insertion");
+            let stale = waiting.remove(key);
+            drop(waiting);
+            drop(stale);
+        }
+    }
+
     fn check_open(&self) -> Result<()> {
         match self.dependents.is_closed() {
             false => Ok(()),
@@ -200,7 +232,10 @@ impl AddressVector {
             let message = "the address vector is bound to an event queue already";
             return Err(Error::new(ErrorKind::Busy, message));
         }
-        *bound = Some((events.downgrade(), events.depend("address vector".into())?));
+        *bound = Some((
+            events.downgrade(),
+            events.depend("address vector".into(), None)?,
+        ));
         Ok(())
     }
 
@@ -449,9 +484,11 @@ impl AddressVector {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the vector belongs to no domain of `scope`,
     /// [`ErrorKind::BadState`] if it is closed.
-    pub(crate) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
+    pub(crate) fn depend(&self, scope: &DomainScope, name: Arc<str>) -> Result<Dependence> {
         scope.check("address vector", self.inner.domain)?;
-        self.keep_open(name)
+        let dependence = self.keep_open(name)?;
+        self.inner.drive(scope.progress());
+        Ok(dependence)
     }
 
     /// As `depend`, for work of the vector itself.
@@ -496,11 +533,6 @@ impl AddressVector {
             let addr = has_room.then(|| addr.with_context(peer.context, bits));
             (addr, entry.user_id)
         })
-    }
-
-    /// Returns the domain's progress, if it is manual.
-    fn progress(&self) -> Option<&Arc<ManualProgress>> {
-        self.inner.progress.as_ref()
     }
 
     /// Returns the events of an insertion, in addition to its future; `None` for a vector that

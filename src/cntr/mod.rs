@@ -13,7 +13,7 @@ use std::task::Waker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::DomainId;
 use crate::sync::{
-    Attachable, Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress, WakeList,
+    Attachable, Dependence, Dependents, DomainScope, Keep, Lock, ProgressList, WakeList,
 };
 
 pub use wait::{CounterError, CounterWait};
@@ -59,6 +59,26 @@ impl State {
         }
     }
 
+    /// Registers a waiter, or refreshes its waker. Returns the waker that this replaces.
+    fn register(&mut self, key: &mut Option<u64>, threshold: u64, waker: &Waker) -> Option<Waker> {
+        let place = self.waiting.iter_mut().find(|it| Some(it.key) == *key);
+        match place {
+            Some(waiting) if waiting.waker.will_wake(waker) => None,
+            Some(waiting) => Some(std::mem::replace(&mut waiting.waker, waker.clone())),
+            None => {
+                let new = self.next_key;
+                self.next_key += 1;
+                self.waiting.push(Waiting {
+                    key: new,
+                    threshold,
+                    waker: waker.clone(),
+                });
+                *key = Some(new);
+                None
+            }
+        }
+    }
+
     fn wake_all(&mut self, wakes: &mut WakeList) {
         for waiting in self.waiting.drain(..) {
             wakes.push(waiting.waker);
@@ -70,16 +90,17 @@ struct Shared {
     domain: DomainId,
     state: Lock<State>,
     dependents: Dependents,
-    /// The progress that reading drives, if it is manual.
-    progress: Option<Arc<ManualProgress>>,
+    driven: ProgressList,
 }
 
 impl Shared {
-    /// Makes one turn of manual progress before the values are read.
-    fn turn(&self) {
-        if let Some(progress) = &self.progress {
-            progress.turn();
-        }
+    /// Has reading drive the domain of this scope from now on, also waits that have begun.
+    fn drive(&self, scope: &DomainScope) {
+        self.driven.add(scope.progress(), || {
+            let mut wakes = WakeList::new();
+            let mut state = self.state.lock("wake those who wait");
+            state.wake_all(&mut wakes);
+        });
     }
 
     fn add_into(&self, count: u64, wakes: &mut WakeList) {
@@ -128,13 +149,8 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Opens a counter of this domain at 0. `keep` stays alive until it is closed. Reading drives
-    /// `progress`.
-    pub(crate) fn open(
-        domain: DomainId,
-        keep: Option<Keep>,
-        progress: Option<&Arc<ManualProgress>>,
-    ) -> Counter {
+    /// Opens a counter of this domain at 0. `keep` stays alive until it is closed.
+    pub(crate) fn open(domain: &DomainScope, keep: Option<Keep>) -> Counter {
         let state = State {
             value: 0,
             errors: 0,
@@ -144,20 +160,22 @@ impl Counter {
             waiting: Vec::new(),
             keep,
         };
+        let shared = Shared {
+            domain: domain.own(),
+            state: Lock::new(state),
+            dependents: Dependents::new(),
+            driven: ProgressList::new(),
+        };
+        shared.drive(domain);
         Counter {
-            shared: Arc::new(Shared {
-                domain,
-                state: Lock::new(state),
-                dependents: Dependents::new(),
-                progress: progress.cloned(),
-            }),
+            shared: Arc::new(shared),
         }
     }
 
     /// How many operations have succeeded (`fi_cntr_read`).
     #[doc(alias = "fi_cntr_read")]
     pub fn read(&self) -> u64 {
-        self.shared.turn();
+        self.shared.driven.turn();
         self.shared.state.lock("read a counter").value
     }
 
@@ -165,7 +183,7 @@ impl Counter {
     /// (`fi_cntr_readerr`).
     #[doc(alias = "fi_cntr_readerr")]
     pub fn read_error(&self) -> u64 {
-        self.shared.turn();
+        self.shared.driven.turn();
         self.shared.state.lock("read a counter's errors").errors
     }
 
@@ -275,11 +293,12 @@ impl Counter {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the counter belongs to no domain of `scope`,
     /// [`ErrorKind::BadState`] if it is closed.
-    pub(crate) fn attachable(&self, scope: DomainScope) -> Result<Weak<dyn Attachable>> {
+    pub(crate) fn attachable(&self, scope: &DomainScope) -> Result<Weak<dyn Attachable>> {
         scope.check("counter", self.shared.domain)?;
         if self.is_closed() {
             return Err(closed());
         }
+        self.shared.drive(scope);
         let shared: Weak<Shared> = Arc::downgrade(&self.shared);
         Ok(shared)
     }
@@ -288,9 +307,11 @@ impl Counter {
     ///
     /// # Errors
     /// As for [`attachable`](Self::attachable).
-    pub(crate) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
+    pub(crate) fn depend(&self, scope: &DomainScope, name: Arc<str>) -> Result<Dependence> {
         scope.check("counter", self.shared.domain)?;
-        self.shared.dependents.depend(name).ok_or_else(closed)
+        let dependence = self.shared.dependents.depend(name).ok_or_else(closed)?;
+        self.shared.drive(scope);
+        Ok(dependence)
     }
 }
 

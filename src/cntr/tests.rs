@@ -6,10 +6,10 @@ use futures::FutureExt;
 use proptest::prelude::*;
 
 use super::*;
-use crate::id::DomainId;
+use crate::sync::DomainScope;
 
 fn counter() -> Counter {
-    Counter::open(DomainId::next(), None, None)
+    Counter::open(&DomainScope::apart(), None)
 }
 
 /// `fi_cntr(3)`: "a counter actually stores two distinct values, with error completions updating an
@@ -195,7 +195,7 @@ async fn every_waiter_of_many_is_woken_although_others_give_up() {
 #[tokio::test]
 async fn close_is_busy_while_bound_and_then_ends_waits() {
     let counter = counter();
-    let scope = DomainScope::new(counter.shared.domain, None);
+    let scope = &DomainScope::new(counter.shared.domain, None, None);
     let bound = counter.depend(scope, "region 1".into()).unwrap();
     let wait = tokio::spawn(counter.wait_for(9));
     tokio::task::yield_now().await;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::coop;
 
-use super::{Shared, Waiting};
+use super::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::sync::ProgressWaiter;
 
@@ -106,7 +106,7 @@ impl CounterWait {
     pub(super) fn new(shared: Arc<Shared>, threshold: u64) -> Self {
         let changes_seen = Some(shared.state.lock("begin to wait").error_changes);
         CounterWait {
-            waiter: ProgressWaiter::new(shared.progress.as_ref()),
+            waiter: ProgressWaiter::default(),
             shared,
             threshold,
             changes_seen,
@@ -128,56 +128,36 @@ impl Future for CounterWait {
     type Output = Result<u64, CounterError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let mut waiter = std::mem::take(&mut this.waiter);
-        let polled = waiter.poll(cx, |cx| this.poll_value(cx));
-        this.waiter = waiter;
-        polled
-    }
-}
-
-impl CounterWait {
-    fn poll_value(&mut self, cx: &mut Context<'_>) -> Poll<Result<u64, CounterError>> {
-        let this = self;
-        let budget = ready!(coop::poll_proceed(cx));
-        let _stale; // Declared before the guard, so a replaced waker is dropped after it.
-        let mut state = this.shared.state.lock("wait for a counter");
-        let ended = if state.value >= this.threshold {
-            Some(Ok(state.value))
-        } else if this.changes_seen != Some(state.error_changes) {
-            Some(Err(CounterError::Failed {
-                value: state.value,
-                errors: state.errors,
-            }))
-        } else if state.closed {
-            Some(Err(CounterError::Closed))
-        } else {
-            None
-        };
-        if let Some(ended) = ended {
-            budget.made_progress();
-            return Poll::Ready(ended);
-        }
-        let waker = cx.waker();
-        let place = state
-            .waiting
-            .iter_mut()
-            .find(|waiting| Some(waiting.key) == this.key);
-        match place {
-            Some(waiting) if waiting.waker.will_wake(waker) => {}
-            Some(waiting) => _stale = std::mem::replace(&mut waiting.waker, waker.clone()),
-            None => {
-                let key = state.next_key;
-                state.next_key += 1;
-                state.waiting.push(Waiting {
-                    key,
-                    threshold: this.threshold,
-                    waker: waker.clone(),
-                });
-                this.key = Some(key);
+        let CounterWait {
+            shared,
+            threshold,
+            changes_seen,
+            key,
+            waiter,
+        } = self.get_mut();
+        waiter.poll_reading(&shared.driven, cx, |cx| {
+            let budget = ready!(coop::poll_proceed(cx));
+            let _stale; // Declared before the guard, so a replaced waker is dropped after it.
+            let mut state = shared.state.lock("wait for a counter");
+            let ended = if state.value >= *threshold {
+                Some(Ok(state.value))
+            } else if *changes_seen != Some(state.error_changes) {
+                Some(Err(CounterError::Failed {
+                    value: state.value,
+                    errors: state.errors,
+                }))
+            } else if state.closed {
+                Some(Err(CounterError::Closed))
+            } else {
+                None
+            };
+            if let Some(ended) = ended {
+                budget.made_progress();
+                return Poll::Ready(ended);
             }
-        }
-        Poll::Pending
+            _stale = state.register(key, *threshold, cx.waker());
+            Poll::Pending
+        })
     }
 }
 

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::DomainId;
 use crate::limits::CQ_SIZE_DEFAULT;
 use crate::stats::QueueStats;
-use crate::sync::{Dependence, DomainScope, Keep, ManualProgress, ProgressWaiter, Reader, Ring};
+use crate::sync::{Dependence, DomainScope, Keep, ManualProgress, Reader, Ring};
 
 pub use completion::{Completion, CompletionError, CompletionFlags};
 pub(crate) use slots::CqSlot;
@@ -68,19 +68,20 @@ pub(crate) use source::{Source, SourceName, Sources};
 pub struct CompletionQueue {
     domain: DomainId,
     reader: Reader<Completion>,
-    /// Drives the domain's progress, if it is manual.
-    waiter: ProgressWaiter,
 }
 
 impl CompletionQueue {
     /// Starts building a queue of this domain. `keep` stays alive until the queue is closed; if it
     /// is an error, opening the queue returns it.
-    pub(crate) fn builder(domain: DomainId, keep: Result<Option<Keep>>) -> CompletionQueueBuilder {
+    pub(crate) fn builder(
+        domain: &DomainScope,
+        keep: Result<Option<Keep>>,
+    ) -> CompletionQueueBuilder {
         CompletionQueueBuilder {
-            domain,
+            domain: domain.own(),
             size: 0,
             keep,
-            progress: None,
+            progress: domain.progress().cloned(),
         }
     }
 
@@ -88,10 +89,7 @@ impl CompletionQueue {
     /// if the queue is closed.
     #[doc(alias = "fi_cq_read")]
     pub fn try_next(&self) -> Option<Completion> {
-        self.ring().try_pop().or_else(|| {
-            self.waiter.turn();
-            self.ring().try_pop()
-        })
+        self.ring().try_pop()
     }
 
     /// Waits for a completion and takes it (`fi_cq_sread`). Returns `None` only once the queue is
@@ -106,25 +104,15 @@ impl CompletionQueue {
     /// Cancel safe: dropping the future takes no completion.
     #[doc(alias = "fi_cq_sread")]
     pub async fn next(&self) -> Option<Completion> {
-        let CompletionQueue {
-            mut reader,
-            mut waiter,
-            ..
-        } = self.clone();
-        poll_fn(|cx| waiter.poll(cx, |cx| reader.poll_pop(cx))).await
+        let mut reader = self.reader.clone();
+        poll_fn(|cx| reader.poll_pop(cx)).await
     }
 
     /// Appends the completions that are available now, at most `max`, to `into`, and returns their
     /// number (`fi_cq_read`). Never waits: returns 0 if there are none, or if the queue is closed.
     #[doc(alias = "fi_cq_read")]
     pub fn read_batch(&self, into: &mut Vec<Completion>, max: usize) -> usize {
-        match self.ring().try_pop_batch(into, max) {
-            0 if max > 0 => {
-                self.waiter.turn();
-                self.ring().try_pop_batch(into, max)
-            }
-            count => count,
-        }
+        self.ring().try_pop_batch(into, max)
     }
 
     /// Waits for at least one completion, and takes all that are available, at most `max`
@@ -141,12 +129,8 @@ impl CompletionQueue {
         if max == 0 {
             return Vec::new();
         }
-        let CompletionQueue {
-            mut reader,
-            mut waiter,
-            ..
-        } = self.clone();
-        poll_fn(|cx| waiter.poll(cx, |cx| reader.poll_pop_batch(cx, max))).await
+        let mut reader = self.reader.clone();
+        poll_fn(|cx| reader.poll_pop_batch(cx, max)).await
     }
 
     /// The largest number of completions that the queue holds, including those of outstanding
@@ -220,10 +204,17 @@ impl CompletionQueue {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the queue belongs to no domain of `scope`,
     /// [`ErrorKind::BadState`] if it is closed.
-    pub(crate) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
+    pub(crate) fn depend(&self, scope: &DomainScope, name: Arc<str>) -> Result<Dependence> {
         scope.check("completion queue", self.domain)?;
         let closed = || Error::new(ErrorKind::BadState, "the completion queue is closed");
-        self.ring().depend(name).ok_or_else(closed)
+        let dependence = self.ring().depend(name).ok_or_else(closed)?;
+        self.drive(scope.progress());
+        Ok(dependence)
+    }
+
+    /// Has reading the queue drive this progress from now on.
+    pub(crate) fn drive(&self, progress: Option<&Arc<ManualProgress>>) {
+        self.ring().drive(progress);
     }
 
     /// Returns whether both are handles to one queue.
@@ -241,7 +232,6 @@ impl Clone for CompletionQueue {
         CompletionQueue {
             domain: self.domain,
             reader: self.reader.clone(),
-            waiter: self.waiter.clone(),
         }
     }
 }
@@ -250,8 +240,7 @@ impl Stream for CompletionQueue {
     type Item = Completion;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Completion>> {
-        let this = &mut *self;
-        this.waiter.poll(cx, |cx| this.reader.poll_pop(cx))
+        self.reader.poll_pop(cx)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -293,12 +282,6 @@ pub struct CompletionQueueBuilder {
 }
 
 impl CompletionQueueBuilder {
-    /// Sets the progress that reading drives, if it is manual.
-    pub(crate) fn driving(mut self, progress: Option<&Arc<ManualProgress>>) -> Self {
-        self.progress = progress.cloned();
-        self
-    }
-
     /// The number of completions the queue holds, including those of outstanding operations.
     /// Default, also for 0 (`fi_cq(3)`): 1024. If the queue is too small, posts have to wait; each
     /// slot takes a few hundred bytes from the start.
@@ -320,10 +303,10 @@ impl CompletionQueueBuilder {
             size => size,
         };
         let ring = Ring::new(size, self.keep?)?;
+        ring.drive(self.progress.as_ref());
         Ok(CompletionQueue {
             domain: self.domain,
             reader: Reader::new(ring),
-            waiter: ProgressWaiter::new(self.progress.as_ref()),
         })
     }
 }

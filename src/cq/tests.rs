@@ -5,11 +5,11 @@ use futures::StreamExt;
 
 use super::*;
 use crate::error::OperationKind;
-use crate::id::{self, DomainId, EndpointId};
+use crate::id::{self, EndpointId};
 use crate::sync::WakeList;
 
 fn queue(size: usize) -> CompletionQueue {
-    CompletionQueue::builder(DomainId::next(), Ok(None))
+    CompletionQueue::builder(&DomainScope::apart(), Ok(None))
         .size(size)
         .open()
         .unwrap()
@@ -210,7 +210,7 @@ fn data_and_its_flag_come_together_with_libfabric_values() {
 #[tokio::test]
 async fn close_is_busy_while_bound_and_then_ends_the_streams() {
     let queue = queue(2);
-    let scope = DomainScope::new(queue.domain, None);
+    let scope = &DomainScope::new(queue.domain, None, None);
     let bound = queue.depend(scope, "endpoint 4".into()).unwrap();
     let busy = queue.close().await.unwrap_err();
     assert!(busy.is_busy());

@@ -10,7 +10,7 @@ use crate::info::{Driver, Info, MrMode};
 use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{EngineConfig, Shards};
-use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress};
+use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ProgressList};
 use crate::transport::{self, Backend, ManualReactor, Runner, TransportOptions};
 
 use super::auth::domain_secret;
@@ -143,9 +143,9 @@ impl DomainBuilder {
     /// the process. Default: no other domain's objects can be bound.
     ///
     /// This holds for objects that `other` itself has opened, in this direction only, whatever
-    /// drives the domains. If both have [`Driver::Manual`], their progress is made together: what
-    /// drives one, such as reading a queue, drives the other, and each other peer. The sockets of
-    /// the new domain then belong to the runtime of `other`.
+    /// drives the domains. Reading or awaiting an object that domains share drives each of them
+    /// that has [`Driver::Manual`], so that one task which reads a queue needs no other. What a
+    /// domain does apart from shared objects, such as connecting, is driven by its own objects.
     ///
     /// Neither domain keeps the other open, but `other` cannot be closed while its objects are in
     /// use. Regions stay with the domain that they were registered in: peers reach them only
@@ -181,16 +181,22 @@ impl DomainBuilder {
     /// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if a backend was requested that
     ///   is not available.
     /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the number of shards
-    ///   is out of range, or for a domain with [`Driver::Manual`] as a [peer](Self::peer_of) of one
-    ///   with another driver, since reading that one's objects drives nothing.
-    /// - [`ErrorKind::BadState`](crate::ErrorKind::BadState) as a peer of a closed domain.
+    ///   is out of range.
+    /// - [`ErrorKind::BadState`](crate::ErrorKind::BadState) as a [peer](Self::peer_of) of a closed
+    ///   domain.
     pub fn open(mut self) -> Result<Domain> {
         let driver = self.driver.unwrap_or(self.info.domain.driver);
         self.info.domain.set_driver(driver);
         if self.transport.backend == Some(Backend::Loopback) {
             self.info.reaches_this_process_only();
         }
-        self.transport.runner = self.runner(driver)?;
+        if let Some(peer) = &self.peer
+            && peer.inner.dependents.is_closed()
+        {
+            let what = "peer_of: the domain is closed";
+            return Err(Error::new(ErrorKind::BadState, what));
+        }
+        self.transport.runner = runner_of(driver, self.transport.backend)?;
         check_shards(self.progress_shards)?;
         let shards = (0..self.progress_shards).map(|_| transport::open(&self.transport));
         let selections: Vec<_> = shards.collect::<Result<_>>()?;
@@ -249,8 +255,14 @@ impl DomainBuilder {
             Runner::Manual(reactor) => Some(Arc::clone(reactor.progress())),
             Runner::Task | Runner::Thread => None,
         };
+        let driven = ProgressList::new();
+        driven.add(progress.as_ref(), || {});
+        if let Some(peer) = &self.peer {
+            let released = peer.inner.dependents.released();
+            (peer.inner.driven).add(progress.as_ref(), || released.notify_waiters());
+        }
+        let peer = self.peer.map(|it| it.scope().own());
         let inner = Arc::new(Inner {
-            progress,
             source: self.info.source.filter(|_| self.source_chosen),
             info: self.info,
             caps,
@@ -266,52 +278,27 @@ impl DomainBuilder {
             }),
             registers: AtomicBool::new(false),
             dependents: Dependents::new(),
+            driven,
             counts,
             context: self.context,
             mr_mode,
-            scope: DomainScope::new(DomainId::next(), self.peer.map(|it| it.scope().own())),
+            scope: DomainScope::new(DomainId::next(), peer, progress),
             opened: OnceLock::new(),
             auth_secret,
             mapped: MappedKeys::new(raw, random),
             _fabric: self.fabric,
         });
-        let hand_of = |progress: &Arc<ManualProgress>| ManualProgressGuard {
-            inner: Arc::clone(&inner),
-            _hold: progress.hold(),
-        };
-        let _progress_guard = inner.progress.as_ref().map(hand_of).map(Arc::new);
+        let is_manual = inner.scope.progress().is_some();
+        let _progress_guard = is_manual.then(|| {
+            Arc::new(ManualProgressGuard {
+                inner: Arc::clone(&inner),
+            })
+        });
         Opened::list(&inner, _progress_guard.as_ref());
         Ok(Domain {
             inner,
             _progress_guard,
         })
-    }
-}
-
-impl DomainBuilder {
-    /// Returns what runs the domain's transports: if the application drives it, the runner of its
-    /// peer, if there is one.
-    fn runner(&self, driver: Driver) -> Result<Runner> {
-        let Some(peer) = &self.peer else {
-            return runner_of(driver, self.transport.backend);
-        };
-        if peer.inner.dependents.is_closed() {
-            return Err(Error::new(
-                ErrorKind::BadState,
-                "peer_of: the domain is closed",
-            ));
-        }
-        match (driver, &peer.inner.transport.runner) {
-            (Driver::Manual, Runner::Manual(reactor)) => {
-                Ok(Runner::Manual(reactor.join(self.transport.backend)?))
-            }
-            (Driver::Manual, Runner::Task | Runner::Thread) => {
-                let what = "peer_of: a domain with Driver::Manual is driven by reading what it \
-                            shares with its peer, so the peer needs Driver::Manual too";
-                Err(Error::new(ErrorKind::InvalidArgument, what))
-            }
-            (Driver::Task | Driver::Thread, _) => runner_of(driver, self.transport.backend),
-        }
     }
 }
 

@@ -28,7 +28,9 @@ mod watch;
 mod atomic;
 
 use std::any::Any;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -43,7 +45,10 @@ use crate::info::{Driver, Info, MrMode, SideCaps};
 use crate::limits::{CQ_INTERNAL_SIZE, MR_CAPACITY_AHEAD_MAX, MR_COUNT_MAX};
 use crate::mr::{Access, AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
 use crate::progress::{EndReport, Engine, Shards};
-use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress, await_driving};
+use crate::sync::{
+    Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress, ProgressList, ProgressWaiter,
+    await_driving,
+};
 use crate::transport::{self, Backend, Selection, TransportOptions};
 
 use blocking::BlockingPool;
@@ -138,8 +143,6 @@ struct Inner {
     rights: Access,
     /// Options for the transports of the listeners of the domain's endpoints.
     transport: TransportOptions,
-    /// The progress, with [`Driver::Manual`].
-    progress: Option<Arc<ManualProgress>>,
     /// Source address of connections, if the application chose one; otherwise routing decides.
     source: Option<SocketAddr>,
     shards: Shards,
@@ -150,6 +153,9 @@ struct Inner {
     /// Whether an event queue is bound with `REG_MR`.
     registers: AtomicBool,
     dependents: Dependents,
+    /// What those drive who wait for the end of its objects: its own progress, and that of its
+    /// peers, which use them.
+    driven: ProgressList,
     counts: OpenCounts,
     context: Option<UserContext>,
     mr_mode: MrMode,
@@ -221,7 +227,7 @@ impl Inner {
     async fn ended(&self) {
         let _bound = Bound(self);
         self.shards.stop();
-        await_driving(self.progress.as_ref(), self.shards.wait_gone()).await;
+        await_driving(self.scope.progress(), self.shards.wait_gone()).await;
     }
 }
 
@@ -246,16 +252,12 @@ impl Parent for Inner {
         &self.regions
     }
 
-    fn scope(&self) -> DomainScope {
-        self.scope
+    fn scope(&self) -> &DomainScope {
+        &self.scope
     }
 
     fn nudge(&self) {
         self.shards.nudge_for_regions();
-    }
-
-    fn progress(&self) -> Option<&Arc<ManualProgress>> {
-        self.progress.as_ref()
     }
 }
 
@@ -297,10 +299,9 @@ impl Domain {
             ));
         }
         let reports = self.end_reports(events)?;
-        binding.dependence =
-            Some(events.depend(format!("domain {}", self.inner.info.domain.name).into())?);
+        let name = format!("domain {}", self.inner.info.domain.name);
+        binding.dependence = Some(events.depend(name.into(), self.progress_by_hand())?);
         binding.events = Some(events.downgrade());
-        events.add_driven(self.progress_by_hand());
         let registers = flags.contains(DomainBind::REG_MR);
         self.inner.registers.store(registers, Ordering::Release);
         drop(binding);
@@ -367,8 +368,7 @@ impl Domain {
     pub fn completion_queue(&self) -> CompletionQueueBuilder {
         let counted = self.inner.counts.queue();
         let keep = counted.and_then(|it| self.keep_counted("completion queue".into(), it));
-        let builder = CompletionQueue::builder(self.scope().own(), keep.map(Some));
-        builder.driving(self.progress_by_hand())
+        CompletionQueue::builder(self.scope(), keep.map(Some))
     }
 
     /// Opens a counter of this domain (`fi_cntr_open`, `fi_cntr(3)`), at 0.
@@ -380,8 +380,7 @@ impl Domain {
     pub fn counter(&self) -> Result<Counter> {
         let counted = self.inner.counts.counter()?;
         let keep = self.keep_counted("counter".into(), counted)?;
-        let domain = self.scope().own();
-        Ok(Counter::open(domain, Some(keep), self.progress_by_hand()))
+        Ok(Counter::open(self.scope(), Some(keep)))
     }
 
     /// Starts building an address vector of this domain (`fi_av_open`, `fi_av(3)`).
@@ -429,7 +428,7 @@ impl Domain {
     }
 
     pub(crate) fn progress_by_hand(&self) -> Option<&Arc<ManualProgress>> {
-        self.inner.progress.as_ref()
+        self.scope().progress()
     }
 
     /// Runs blocking work apart from the driver, with a queue of its own.
@@ -506,7 +505,11 @@ impl Domain {
             if self.inner.close().is_ok() {
                 return self.inner.ended().await;
             }
-            await_driving(self.progress_by_hand(), notified).await;
+            let (mut notified, mut waiter) = (pin!(notified), ProgressWaiter::default());
+            poll_fn(|cx| {
+                waiter.poll_reading(&self.inner.driven, cx, |cx| notified.as_mut().poll(cx))
+            })
+            .await;
         }
     }
 
@@ -552,8 +555,7 @@ impl Domain {
 
     /// Opens a completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
-        let builder = CompletionQueue::builder(self.scope().own(), Ok(None));
-        let builder = builder.driving(self.progress_by_hand());
+        let builder = CompletionQueue::builder(self.scope(), Ok(None));
         builder.size(CQ_INTERNAL_SIZE).open()
     }
 
@@ -568,8 +570,7 @@ impl Domain {
         let blocking = self.inner.blocking.others();
         let run = Box::new(move |work| blocking.clone().run(work));
         let info = self.inner.info.clone();
-        let builder = AddressVectorBuilder::new(self.scope().own(), info, run, keep);
-        builder.driving(self.progress_by_hand())
+        AddressVectorBuilder::new(self.scope(), info, run, keep)
     }
 
     /// Returns the local address of connections, if the application chose one.
@@ -596,8 +597,8 @@ impl Domain {
     }
 
     /// Returns the scope: the domains whose objects can be bound to this domain's.
-    pub(crate) fn scope(&self) -> DomainScope {
-        self.inner.scope
+    pub(crate) fn scope(&self) -> &DomainScope {
+        &self.inner.scope
     }
 
     /// Returns whether local buffers must be registered (`FI_MR_LOCAL`).

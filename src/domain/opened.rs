@@ -5,20 +5,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::info::{DomainHints, Hints, Info, WeakDomain};
-use crate::sync::ProgressHold;
 
 use super::{Domain, Inner};
 
 /// Ends the progress of a domain with manual progress when it is dropped.
 pub(super) struct ManualProgressGuard {
     pub(super) inner: Arc<Inner>,
-    /// Ends the progress, after the drivers were asked to stop, unless a peer continues it.
-    pub(super) _hold: ProgressHold,
 }
 
 impl Drop for ManualProgressGuard {
     fn drop(&mut self) {
         self.inner.shards.stop();
+        if let Some(progress) = self.inner.scope.progress() {
+            progress.end();
+        }
     }
 }
 

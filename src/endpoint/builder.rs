@@ -120,11 +120,11 @@ impl EndpointBuilder {
             None => {}
         }
         let (sizes, context) = (binding.sizes, binding.context);
-        let scope = binding.domain.scope();
         let traffic = binding.traffic()?;
         let counters = binding.counters.clone();
         let id = EndpointId::next();
         let name = endpoint_name(id);
+        let scope = binding.domain.scope();
         let depend = |receives: &SharedReceiveContext| receives.depend(scope, Arc::clone(&name));
         let depends = receives.as_ref().map(depend).transpose()?;
         let mut common = binding.bind(id, &name)?;
@@ -133,8 +133,8 @@ impl EndpointBuilder {
         let (connected, shutdown) = match &events {
             None => (None, None),
             Some(events) => {
-                common.dependences.push(events.depend(name)?);
-                events.add_driven(common.domain.progress_by_hand());
+                let progress = common.domain.progress_by_hand();
+                common.dependences.push(events.depend(name, progress)?);
                 let full = || {
                     let message = format!(
                         "the event queue of {} places is full: an endpoint reserves two of them, \

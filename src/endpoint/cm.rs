@@ -13,7 +13,7 @@ use crate::eq::{ConnRequest, LinkTaker, Verdict};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::{UserContext, canonical};
 use crate::limits::{CM_DATA_SIZE_MAX, CONNECT_TIMEOUT_DEFAULT};
-use crate::sync::{ProgressWaiter, await_driving, poll_driving};
+use crate::sync::{ProgressWaiter, await_driving};
 
 use super::Endpoint;
 
@@ -260,11 +260,10 @@ impl IntoFuture for Accept {
         let started = self.start();
         Box::pin(async move {
             let failed = |error: Error| error.with_operation(OperationKind::Accept);
-            let (endpoint, mut waiters) = started.map_err(failed)?;
+            let (endpoint, mut waiter) = started.map_err(failed)?;
             let port = &endpoint.inner.port;
-            let established = std::future::poll_fn(|cx| {
-                poll_driving(&mut waiters, cx, |cx| port.poll_established(cx.waker()))
-            });
+            let established =
+                std::future::poll_fn(|cx| waiter.poll(cx, |cx| port.poll_established(cx.waker())));
             established.await.map_err(failed)?;
             Ok(endpoint)
         })
@@ -272,9 +271,9 @@ impl IntoFuture for Accept {
 }
 
 impl Accept {
-    /// Starts to accept. Also returns the waiters that drive the endpoint and the listener if their
+    /// Starts to accept. Also returns the waiter that drives the endpoint and the listener if their
     /// progress is manual.
-    fn start(self) -> Result<(Endpoint, [ProgressWaiter; 2])> {
+    fn start(self) -> Result<(Endpoint, ProgressWaiter)> {
         let Accept {
             endpoint,
             request,
@@ -296,11 +295,11 @@ impl Accept {
         let port = Arc::clone(&endpoint.inner.port);
         port.begin_accept(peer, context)?;
         let progress = endpoint.domain().progress_by_hand();
-        let waiters = [progress, request.progress()].map(ProgressWaiter::new);
+        let waiter = ProgressWaiter::of_all(progress.into_iter().chain(request.progress()));
         let taker = LinkTaker::new(move |link| port.take_link(link, &data));
         // If the listener has ended, the taker comes back and gets no connection.
         let _ = request.take_ticket().decide(Verdict::Accept(taker));
-        Ok((endpoint, waiters))
+        Ok((endpoint, waiter))
     }
 }
 

@@ -218,11 +218,14 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
         };
         let awaited = awaited.as_mut().expect("held until dropped");
         let mut stale = None; // Dropped with nothing borrowed.
-        let result = ready!(waiter.poll(cx, |cx| {
-            awaited
-                .poll(cx.waker(), &mut stale)
-                .map(|op| into_output(op, handle))
-        }));
+        let ended = |cx: &mut std::task::Context<'_>| {
+            let ended = awaited.poll(cx.waker(), &mut stale);
+            ended.map(|op| into_output(op, handle))
+        };
+        let result = ready!(match handle.readers_drive() {
+            None => waiter.poll(cx, ended),
+            Some(list) => waiter.poll_reading(list, cx, ended),
+        });
         budget.made_progress();
         self.finished = true;
         Poll::Ready(result)
@@ -394,18 +397,27 @@ impl<B: IoBufs> Future for QueuedOp<B> {
         let budget = ready!(coop::poll_proceed(cx));
         let id = self.id();
         let QueuedOp {
-            waiting, waiter, ..
+            handle,
+            waiting,
+            waiter,
+            ..
         } = &mut *self;
         let mut stale = None; // Dropped with nothing borrowed.
         let accepted = match waiting {
-            Some(awaited) => ready!(waiter.poll(cx, |cx| {
-                let accepted = awaited.poll_accepted(cx.waker(), &mut stale);
-                accepted.map_err(|op| {
-                    let failed = op.end.result.clone().err();
-                    let error = failed.expect("only a failure ends it before its acceptance");
-                    Failed::new(error, B::from_payload(op.take_payload()))
+            Some(awaited) => {
+                let accepted = |cx: &mut std::task::Context<'_>| {
+                    let accepted = awaited.poll_accepted(cx.waker(), &mut stale);
+                    accepted.map_err(|op| {
+                        let failed = op.end.result.clone().err();
+                        let error = failed.expect("only a failure ends it before its acceptance");
+                        Failed::new(error, B::from_payload(op.take_payload()))
+                    })
+                };
+                ready!(match handle.readers_drive() {
+                    None => waiter.poll(cx, accepted),
+                    Some(list) => waiter.poll_reading(list, cx, accepted),
                 })
-            })),
+            }
             None => Ok(()),
         };
         budget.made_progress();

@@ -118,13 +118,14 @@ impl PassiveEndpointBuilder {
     /// listener has a thread of its own.
     #[doc(alias = "fi_listen")]
     pub fn listen_at(self, address: SocketAddr) -> Result<PassiveEndpoint> {
-        let dependence = self.events.depend("passive endpoint".into())?;
         let mut options = self.transport;
         options.runner = runner_of(self.info.domain.driver, options.backend)?;
         let progress = match &options.runner {
             Runner::Manual(reactor) => Some(Arc::clone(reactor.progress())),
             Runner::Task | Runner::Thread => None,
         };
+        let name = "passive endpoint".into();
+        let dependence = self.events.depend(name, progress.as_ref())?;
         let selection = transport::open(&options)?;
         let id = EndpointId::next();
         let config = ListenConfig {
@@ -140,7 +141,6 @@ impl PassiveEndpointBuilder {
                 Ok(listening)
             })
             .map_err(|error| error.with_operation(OperationKind::Listen))?;
-        self.events.add_driven(progress.as_ref());
         let inner = Inner {
             listening,
             progress,

@@ -16,7 +16,7 @@ use crate::id::{EndpointId, OperationId};
 use crate::progress::{AwaitedOp, OpRecord, ReceiveSelector, SharedContext};
 use crate::proto::{MatchCriteria, OpEnd, OpKey, Withdrawn};
 use crate::stats::ReceiveContextStats;
-use crate::sync::{Dependence, Dependents, DomainScope};
+use crate::sync::{Dependence, Dependents, DomainScope, ProgressList};
 
 use super::common::Common;
 use super::target::{
@@ -85,6 +85,8 @@ pub struct SharedReceiveContext {
 pub(super) struct ContextInner {
     context: Arc<SharedContext>,
     dependents: Dependents,
+    /// What those who await its receives drive.
+    driven: ProgressList,
     /// Bytes that a buffer for several messages keeps free for the next one
     /// (`FI_OPT_MIN_MULTI_RECV`).
     free_min: usize,
@@ -113,6 +115,10 @@ impl PostEndpoint for ContextInner {
 
     fn own_operations(&self) -> &dyn OpOwner {
         self
+    }
+
+    fn readers_drive(&self) -> Option<&ProgressList> {
+        Some(&self.driven)
     }
 
     fn names_sources(&self) -> bool {
@@ -150,6 +156,16 @@ impl ContextInner {
     /// Returns whether the context is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.dependents.is_closed()
+    }
+
+    /// Has reading what its receives report to drive the domain of this scope from now on, also
+    /// receives that are awaited already. (An endpoint that shares the context may have another
+    /// queue.)
+    pub(super) fn drive(&self, scope: &DomainScope) {
+        let progress = scope.progress();
+        self.common.receive_queue.drive(progress);
+        let receives = self.context.receives();
+        self.driven.add(progress, || receives.wake_awaited());
     }
 
     /// Resolves a selector for the receives.
@@ -259,10 +275,12 @@ impl SharedReceiveContext {
     }
 
     /// Keeps the context from being closed until the returned value is dropped.
-    pub(super) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
+    pub(super) fn depend(&self, scope: &DomainScope, name: Arc<str>) -> Result<Dependence> {
         scope.check("receive context", self.domain().scope().own())?;
         let closed = || Error::new(ErrorKind::BadState, "the receive context is closed");
-        self.inner.dependents.depend(name).ok_or_else(closed)
+        let dependence = self.inner.dependents.depend(name).ok_or_else(closed)?;
+        self.inner.drive(scope);
+        Ok(dependence)
     }
 
     pub(super) fn context(&self) -> &Arc<SharedContext> {

@@ -16,7 +16,7 @@ use crate::progress::{
 use crate::proto::{MatchCriteria, OpEnd, OpKey, OpKind, Withdrawn};
 use crate::wire::{AtomicCall, AtomicForm};
 
-use crate::sync::ProgressWaiter;
+use crate::sync::{ProgressList, ProgressWaiter};
 
 use super::common::Common;
 use super::peek::ClaimGuard;
@@ -86,6 +86,11 @@ pub(super) trait PostEndpoint: Send + Sync {
 
     /// Posts an operation that has been checked.
     fn post(&self, scope: Scope, operation: OpRecord) -> PostResult;
+
+    /// Returns what those who await its operations drive, if that is more than its domain.
+    fn readers_drive(&self) -> Option<&ProgressList> {
+        None
+    }
 
     /// Returns whether messages come from several peers, so that a receive reports its sender.
     fn names_sources(&self) -> bool {
@@ -331,7 +336,16 @@ impl OpHandle {
     /// Creates the waiter of the operation's future.
     #[inline]
     pub(super) fn waiter(&self) -> ProgressWaiter {
-        ProgressWaiter::new(self.endpoint.common().domain.progress_by_hand())
+        match self.readers_drive() {
+            None => ProgressWaiter::new(self.endpoint.common().domain.progress_by_hand()),
+            Some(_) => ProgressWaiter::default(),
+        }
+    }
+
+    /// See [`PostEndpoint::readers_drive`].
+    #[inline]
+    pub(super) fn readers_drive(&self) -> Option<&ProgressList> {
+        self.endpoint.readers_drive()
     }
 
     pub(super) fn source_name(&self, end: &OpEnd) -> Option<SourceName> {

@@ -31,7 +31,7 @@ use crate::sync::{
 pub use crate::id::EndpointId;
 pub use event::{Event, EventError};
 pub(crate) use handles::HandleWatch;
-use handles::{EventReader, Handles};
+use handles::Handles;
 pub use request::ConnRequest;
 pub(crate) use request::{AcceptedLink, ConnectParams, LinkTaker, Verdict};
 
@@ -79,19 +79,12 @@ pub(crate) use request::{AcceptedLink, ConnectParams, LinkTaker, Verdict};
 /// requests among them, and listeners that report to the queue stop listening.
 #[doc(alias = "fi_eq_open")]
 pub struct EventQueue {
-    reader: EventReader,
+    reader: Reader<Event>,
     handles: Arc<Handles>,
     writable: bool,
 }
 
 impl EventQueue {
-    /// Lets reading the queue drive this progress from now on.
-    pub(crate) fn add_driven(&self, progress: Option<&Arc<ManualProgress>>) {
-        if let Some(progress) = progress {
-            self.handles.add_driven(progress);
-        }
-    }
-
     /// Starts a queue; `keep` stays alive until the queue is closed.
     pub(crate) fn builder(keep: Option<Keep>) -> EventQueueBuilder {
         EventQueueBuilder {
@@ -104,15 +97,7 @@ impl EventQueue {
     /// Takes the first event, if there is one (`fi_eq_read`). Also `None` if the queue is closed.
     #[doc(alias = "fi_eq_read")]
     pub fn try_next(&self) -> Option<Event> {
-        self.ring().try_pop().or_else(|| {
-            if self.handles.driven_changes() == 0 {
-                return None;
-            }
-            for progress in self.handles.driven() {
-                progress.turn();
-            }
-            self.ring().try_pop()
-        })
+        self.ring().try_pop()
     }
 
     /// Waits for an event and takes it (`fi_eq_sread`). Returns `None` only once the queue is
@@ -127,7 +112,7 @@ impl EventQueue {
     #[doc(alias = "fi_eq_sread")]
     pub async fn next(&self) -> Option<Event> {
         let mut reader = self.reader.clone();
-        poll_fn(|cx| reader.poll_pop(&self.handles, cx)).await
+        poll_fn(|cx| reader.poll_pop(cx)).await
     }
 
     /// Shows the first event to `look` and leaves it in the queue (`fi_eq_read` with `FI_PEEK`).
@@ -248,8 +233,15 @@ impl EventQueue {
     }
 
     /// Binds the object of this name, so that `close` returns Busy until the result is dropped.
-    pub(crate) fn depend(&self, name: Arc<str>) -> Result<Dependence> {
-        self.ring().depend(name).ok_or_else(closed)
+    /// Reading drives its progress, if that is manual.
+    pub(crate) fn depend(
+        &self,
+        name: Arc<str>,
+        progress: Option<&Arc<ManualProgress>>,
+    ) -> Result<Dependence> {
+        let dependence = self.ring().depend(name).ok_or_else(closed)?;
+        self.ring().drive(progress);
+        Ok(dependence)
     }
 
     /// Returns a handle that does not keep the queue alive: an event may hold a region and a region
@@ -277,9 +269,8 @@ pub(crate) struct WeakEventQueue {
 impl WeakEventQueue {
     pub(crate) fn upgrade(&self) -> Option<EventQueue> {
         let handles = self.handles.upgrade()?;
-        let reader = EventReader::new(Reader::new(self.ring.upgrade()?));
         Some(EventQueue {
-            reader,
+            reader: Reader::new(self.ring.upgrade()?),
             handles,
             writable: self.writable,
         })
@@ -309,8 +300,7 @@ impl Stream for EventQueue {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        let this = &mut *self;
-        this.reader.poll_pop(&this.handles, cx)
+        self.reader.poll_pop(cx)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -378,7 +368,7 @@ impl EventQueueBuilder {
         let ring = Ring::new(size, self.keep)?;
         Ok(EventQueue {
             handles: Arc::new(Handles::new(ring.clone())),
-            reader: EventReader::new(Reader::new(ring)),
+            reader: Reader::new(ring),
             writable: self.writable,
         })
     }

@@ -248,7 +248,7 @@ async fn a_timed_out_wait_takes_nothing() {
 #[tokio::test]
 async fn close_is_busy_while_bound_and_names_who() {
     let queue = queue(2);
-    let domain = queue.depend("domain 1".into()).unwrap();
+    let domain = queue.depend("domain 1".into(), None).unwrap();
     let busy = queue.close().await.unwrap_err();
     assert!(busy.is_busy());
     assert_eq!(
@@ -265,7 +265,7 @@ async fn close_is_busy_while_bound_and_names_who() {
         ErrorKind::BadState
     );
     assert_eq!(
-        queue.depend("late".into()).unwrap_err().kind(),
+        queue.depend("late".into(), None).unwrap_err().kind(),
         ErrorKind::BadState
     );
 }

@@ -129,8 +129,10 @@ pub enum Driver {
     /// The application's calls: data moves only while the application reads or awaits. This has the
     /// lowest latency, because a message wakes only the task that waits for it.
     ///
-    /// A task that awaits an operation, a queue, a counter or anything else of the domain drives
-    /// the whole domain meanwhile. Reading an empty completion queue or event queue, reading a
+    /// A task that awaits an operation, a queue, a counter or anything else of the domain, or an
+    /// object of another domain that endpoints of this one use
+    /// ([`peer_of`](crate::domain::DomainBuilder::peer_of)), drives the whole domain meanwhile.
+    /// Reading an empty completion queue or event queue, reading a
     /// counter, and [`Domain::progress`](crate::Domain::progress) each drive for one turn. A target
     /// of RMA must do one of these too; waiting for anything outside this library makes no
     /// progress. If a side does not drive its domain for seconds, peers that wait for it declare it

@@ -24,16 +24,11 @@ use crate::sync::{
 pub(crate) trait Parent: Send + Sync {
     fn table(&self) -> &Lock<MrTable>;
 
-    /// The scope of the counters that can be bound to its regions.
-    fn scope(&self) -> DomainScope;
+    /// The scope of the counters that can be bound to its regions, with the domain's progress.
+    fn scope(&self) -> &DomainScope;
 
     /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
     fn nudge(&self);
-
-    /// The domain's progress, if the application makes it by hand.
-    fn progress(&self) -> Option<&Arc<ManualProgress>> {
-        None
-    }
 }
 
 /// Memory that is to become a region, with its key and context.
@@ -214,11 +209,11 @@ impl RegionCore {
 
     /// The domain's progress, if the application makes it by hand.
     pub(super) fn progress(&self) -> Option<&Arc<ManualProgress>> {
-        self.parent.progress()
+        self.scope().progress()
     }
 
     /// The scope of the counters that can be bound to it.
-    pub(super) fn scope(&self) -> DomainScope {
+    pub(super) fn scope(&self) -> &DomainScope {
         self.parent.scope()
     }
 
@@ -230,7 +225,7 @@ impl RegionCore {
     pub(super) async fn revoke(self: Arc<Self>) {
         if !self.revoke_now() {
             let drained = self.memory.drained(DrainScope::Remote);
-            await_driving(self.parent.progress(), drained).await;
+            await_driving(self.progress(), drained).await;
         }
     }
 

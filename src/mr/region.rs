@@ -168,7 +168,7 @@ impl<B: 'static> MemoryRegion<B> {
     }
 
     /// The scope of the counters that can be bound to it.
-    pub(crate) fn scope(&self) -> DomainScope {
+    pub(crate) fn scope(&self) -> &DomainScope {
         self.core.scope()
     }
 

@@ -162,6 +162,11 @@ impl<V> OwnedRecord<V> {
         self.leave_pending(ACCEPTED, wakes);
     }
 
+    /// Wakes the future's task, which polls again and finds nothing changed here.
+    pub(crate) fn wake(&self, wakes: &mut WakeList) {
+        self.leave_pending(PENDING, wakes);
+    }
+
     /// Changes from PENDING to another state, and returns PENDING; in any other state changes
     /// nothing, and returns that state.
     #[inline]

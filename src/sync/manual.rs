@@ -2,7 +2,8 @@
 //!
 //! The driven tasks (the drivers of a domain, its listeners: [`ProgressTask`]) are no tasks of a
 //! runtime, and have no thread. They are polled by tasks that wait for a result of them
-//! ([`ProgressWaiter`]), and by callers that ask for a turn ([`ManualProgress::turn`]).
+//! ([`ProgressWaiter`]), and by callers that ask for a turn ([`ManualProgress::turn`]). A task that
+//! reads an object drives all that use the object ([`ProgressList`]).
 //!
 //! ```text
 //!   Parked ──it is woken──▶ Woken ──a waiter begins──▶ Driving ──it is woken──▶ DrivingWoken
@@ -20,6 +21,7 @@
 //! future that was polled once and is kept), an alarm asks all the others at once. One by one, each
 //! of many such futures would take its time.
 
+mod list;
 #[cfg(loom)]
 pub(super) mod models;
 mod state;
@@ -33,9 +35,12 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
+use smallvec::SmallVec;
+
 use super::wake::wake_caught;
 use super::{AtomicUsize, Lock, Ordering};
 use crate::limits::MANUAL_END_TURNS;
+pub(crate) use list::ProgressList;
 use state::{AskedWaiter, ProgressPhase, ProgressState};
 
 /// A waker that wakes no task. A waiter that drives polls `ready` with it: progress of its own turn
@@ -183,20 +188,9 @@ impl ManualProgress {
         moved
     }
 
-    /// Counts one more object with handles of driven tasks. An object that adds a task has a hold
-    /// already.
-    pub(crate) fn hold(self: &Arc<Self>) -> ProgressHold {
-        self.state.lock("hold progress").holds += 1;
-        ProgressHold(Arc::clone(self))
-    }
-
-    /// Releases a hold: the handles of a driven object are gone. Whatever can be done without
-    /// waiting is done; with the last hold everything ends.
-    fn release(&self) {
-        let mut state = self.state.lock("release progress");
-        state.holds -= 1;
-        let is_last = state.holds == 0;
-        drop(state);
+    /// Ends everything, since its handles are gone. Whatever can be done without waiting is done
+    /// before.
+    pub(crate) fn end(&self) {
         let mut turn = self.begin();
         if let Some(turn) = &mut turn {
             for _ in 0..MANUAL_END_TURNS {
@@ -205,24 +199,28 @@ impl ManualProgress {
                 }
             }
         }
-        if is_last {
-            self.abandon();
-        }
+        self.abandon();
         if let Some(turn) = turn {
             self.end_turn(turn, &mut None, None);
         }
     }
 
     /// Drops all driven tasks, as a runtime that ends drops its tasks: the source of readiness and
-    /// time has ended with its runtime, or the last handle was dropped.
+    /// time has ended with its runtime, or the last handle was dropped. The waiters are woken:
+    /// those that also wait for other progress go on without this one, and no longer keep it.
     pub(crate) fn abandon(&self) {
-        let driven = {
+        let (driven, waiters) = {
             let mut state = self.state.lock("abandon progress");
             state.ended = true;
             // A thread that drives now has the other tasks, and drops them as its turn ends.
-            std::mem::take(&mut state.tasks)
+            (std::mem::take(&mut state.tasks), state.waiters.take_all())
         };
         driven.into_iter().for_each(drop_quietly);
+        waiters.into_iter().for_each(ask_by);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.state.lock("ask whether it has ended").ended
     }
 
     /// Runs a turn that was asked for. The source of readiness is polled first, so that a task that
@@ -423,30 +421,47 @@ impl fmt::Debug for ManualProgress {
     }
 }
 
-/// Held by an object with handles of driven tasks: the progress ends when the last hold is dropped.
-#[derive(Debug)]
-pub(crate) struct ProgressHold(Arc<ManualProgress>);
-
-impl Drop for ProgressHold {
-    fn drop(&mut self) {
-        self.0.release();
-    }
-}
-
 /// A waiter's part in the progress it waits for; empty if progress is made without it. A future has
 /// one for its life.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressWaiter {
-    progress: Option<Arc<ManualProgress>>,
-    place: Option<u64>,
+    places: WaiterPlaces,
+}
+
+/// Small, since every operation and every handle of a queue has one.
+#[derive(Debug, Default)]
+enum WaiterPlaces {
+    #[default]
+    Nowhere,
+    One(WaiterPlace),
+    Many(Box<PlaceList>),
+}
+
+#[derive(Debug, Default)]
+struct PlaceList {
+    places: SmallVec<[WaiterPlace; 1]>,
+    /// The version of the list from which `places` was made, if it is a list's.
+    version: usize,
 }
 
 impl ProgressWaiter {
     #[inline]
     pub(crate) fn new(progress: Option<&Arc<ManualProgress>>) -> Self {
+        let places = progress.map(WaiterPlace::new).map(WaiterPlaces::One);
         ProgressWaiter {
-            progress: progress.cloned(),
-            place: None,
+            places: places.unwrap_or_default(),
+        }
+    }
+
+    /// Makes a waiter for each of these, if there are any.
+    pub(crate) fn of_all<'a>(all: impl IntoIterator<Item = &'a Arc<ManualProgress>>) -> Self {
+        ProgressWaiter::of_list(all, 0)
+    }
+
+    fn of_list<'a>(all: impl IntoIterator<Item = &'a Arc<ManualProgress>>, version: usize) -> Self {
+        let places = all.into_iter().map(WaiterPlace::new).collect();
+        ProgressWaiter {
+            places: WaiterPlaces::Many(Box::new(PlaceList { places, version })),
         }
     }
 
@@ -457,57 +472,98 @@ impl ProgressWaiter {
         cx: &mut Context<'_>,
         mut ready: impl FnMut(&mut Context<'_>) -> Poll<R>,
     ) -> Poll<R> {
-        match self.progress {
-            None => ready(cx),
-            Some(_) => poll_driving(std::slice::from_mut(self), cx, ready),
-        }
+        let places = match &mut self.places {
+            WaiterPlaces::Nowhere => return ready(cx),
+            WaiterPlaces::One(place) => std::slice::from_mut(place),
+            WaiterPlaces::Many(list) => &mut list.places[..],
+        };
+        let mut polled = Poll::Pending;
+        let is_ready = &mut |cx: &mut Context<'_>| {
+            polled = ready(cx);
+            polled.is_ready()
+        };
+        drive_until(places, cx, is_ready);
+        polled
     }
 
-    /// Runs one turn, for a reader that does not wait.
+    /// As [`poll`](Self::poll), for a reader of an object, which drives what is on its list. The
+    /// object wakes its readers when it is [added to](ProgressList::add).
     #[inline]
-    pub(crate) fn turn(&self) {
-        if let Some(progress) = &self.progress {
-            progress.turn();
+    pub(crate) fn poll_reading<R>(
+        &mut self,
+        list: &ProgressList,
+        cx: &mut Context<'_>,
+        ready: impl FnMut(&mut Context<'_>) -> Poll<R>,
+    ) -> Poll<R> {
+        let version = list.version();
+        if version > 0 || !matches!(self.places, WaiterPlaces::Nowhere) {
+            self.follow(list, version);
+        }
+        let polled = self.poll(cx, ready);
+        // What was added since then has found no reader to wake.
+        if polled.is_pending() && list.version() != version {
+            cx.waker().wake_by_ref();
+        }
+        polled
+    }
+
+    /// Waits for what is on the list, as long as it has not ended.
+    fn follow(&mut self, list: &ProgressList, version: usize) {
+        match &mut self.places {
+            _ if version == 0 => *self = ProgressWaiter::default(),
+            WaiterPlaces::Many(held) if held.version == version => {
+                held.places.retain(|it| !it.progress.has_ended());
+            }
+            _ => {
+                let all = list.all();
+                *self = ProgressWaiter::of_list(all.iter().filter(|it| !it.has_ended()), version);
+            }
+        }
+    }
+}
+
+/// A waiter's place among those that wait for one progress.
+#[derive(Debug)]
+struct WaiterPlace {
+    progress: Arc<ManualProgress>,
+    place: Option<u64>,
+}
+
+impl WaiterPlace {
+    #[inline]
+    fn new(progress: &Arc<ManualProgress>) -> Self {
+        WaiterPlace {
+            progress: Arc::clone(progress),
+            place: None,
         }
     }
 
     /// Begins a turn if work is due, else waits on.
     fn begin(&mut self, waker: Option<&Waker>) -> Option<Turn> {
-        let progress = self.progress.as_ref()?;
-        let turn = progress.begin_or_wait(&mut self.place, waker);
+        let turn = self.progress.begin_or_wait(&mut self.place, waker);
         if turn.is_none() && waker.is_some() {
-            progress.readiness.watch();
+            self.progress.readiness.watch();
         }
         turn
     }
 
     /// Ends its turn; waits on, or no longer.
     fn end_turn(&mut self, turn: Turn, waker: Option<&Waker>) {
-        let Some(progress) = &self.progress else {
-            return;
-        };
-        progress.end_turn(turn, &mut self.place, waker);
+        self.progress.end_turn(turn, &mut self.place, waker);
         if waker.is_some() {
-            progress.readiness.watch();
+            self.progress.readiness.watch();
         }
     }
 
     /// Waits no longer: the awaited result is there, or the waiter is dropped.
     fn stop_waiting(&mut self, is_dropped: bool) {
-        if let (Some(progress), Some(_)) = (&self.progress, self.place) {
-            progress.remove_waiter(&mut self.place, is_dropped);
+        if self.place.is_some() {
+            self.progress.remove_waiter(&mut self.place, is_dropped);
         }
     }
 }
 
-impl Clone for ProgressWaiter {
-    /// A waiter of the same progress that does not wait yet.
-    fn clone(&self) -> Self {
-        ProgressWaiter::new(self.progress.as_ref())
-    }
-}
-
-impl Drop for ProgressWaiter {
+impl Drop for WaiterPlace {
     fn drop(&mut self) {
         self.stop_waiting(true);
     }
@@ -526,7 +582,7 @@ pub(crate) async fn await_driving<F: Future>(
 
 /// The turn of a waiter; it also ends if polling the awaited result panics.
 struct WaiterTurn<'a> {
-    waiter: &'a mut ProgressWaiter,
+    place: &'a mut WaiterPlace,
     /// `None` once it has ended.
     turn: Option<Turn>,
     /// The waker with which the waiter waits on after the turn.
@@ -536,29 +592,15 @@ struct WaiterTurn<'a> {
 impl Drop for WaiterTurn<'_> {
     fn drop(&mut self) {
         if let Some(turn) = self.turn.take() {
-            self.waiter.end_turn(turn, self.waker);
+            self.place.end_turn(turn, self.waker);
         }
     }
 }
 
-/// Polls `ready`, which depends on all of these waiters. The one place where a waiter drives, and
+/// Polls what depends on the progress of all these places. The one place where a waiter drives, and
 /// registers to be asked.
-pub(crate) fn poll_driving<R>(
-    waiters: &mut [ProgressWaiter],
-    cx: &mut Context<'_>,
-    mut ready: impl FnMut(&mut Context<'_>) -> Poll<R>,
-) -> Poll<R> {
-    let mut polled = Poll::Pending;
-    let is_ready = &mut |cx: &mut Context<'_>| {
-        polled = ready(cx);
-        polled.is_ready()
-    };
-    drive_until(waiters, cx, is_ready);
-    polled
-}
-
 fn drive_until(
-    waiters: &mut [ProgressWaiter],
+    places: &mut [WaiterPlace],
     cx: &mut Context<'_>,
     is_ready: &mut dyn FnMut(&mut Context<'_>) -> bool,
 ) {
@@ -566,13 +608,13 @@ fn drive_until(
     let waker = Some(cx.waker()).filter(|waker| !waker.will_wake(Waker::noop()));
     let mut last = None;
     let mut ended = false;
-    for waiter in &mut *waiters {
-        let Some(turn) = waiter.begin(waker) else {
+    for place in &mut *places {
+        let Some(turn) = place.begin(waker) else {
             continue;
         };
         // This ends the previous turn, if there was one.
         let begun = last.insert(WaiterTurn {
-            waiter,
+            place,
             turn: Some(turn),
             waker,
         });
@@ -589,6 +631,6 @@ fn drive_until(
             last.waker = None;
         }
         drop(last);
-        waiters.iter_mut().for_each(|it| it.stop_waiting(false));
+        places.iter_mut().for_each(|it| it.stop_waiting(false));
     }
 }

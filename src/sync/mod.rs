@@ -26,8 +26,8 @@ pub(crate) use handover::drop_kept_records;
 pub(crate) use handover::{AwaitedRecord, OwnedRecord, Unawaited};
 pub(crate) use lock::Lock;
 pub(crate) use manual::{
-    ManualProgress, NO_TASK, ProgressHold, ProgressTask, ProgressWaiter, ReadinessSource,
-    await_driving, poll_driving,
+    ManualProgress, NO_TASK, ProgressList, ProgressTask, ProgressWaiter, ReadinessSource,
+    await_driving,
 };
 pub(crate) use notify::Notify;
 pub(crate) use primitives::{

@@ -11,7 +11,8 @@
 //! Invariants: reserved + filled <= capacity. Entries leave in the order they were filled, each to
 //! exactly one reader. An event wakes all waiters (readers for entries, others for room), and each
 //! checks again, so dropping a woken waiter loses no wake-up of another. Only our own code runs
-//! under the lock: entries are dropped and peeked at, and wakers woken, outside of it.
+//! under the lock: entries are dropped and peeked at, and wakers woken, outside of it. A reader
+//! that finds no entry drives the manual progress of those that use the ring.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -23,7 +24,10 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::task::coop;
 
-use super::{Dependence, Dependents, Lock, WaiterKey, Waiters, WakeList};
+use super::{
+    Dependence, Dependents, Lock, ManualProgress, ProgressList, ProgressWaiter, WaiterKey, Waiters,
+    WakeList,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::QueueStats;
 
@@ -53,6 +57,7 @@ struct Shared<T> {
     state: Lock<State<T>>,
     capacity: usize,
     dependents: Dependents,
+    driven: ProgressList,
 }
 
 /// A bounded queue whose places are reserved first. Clones refer to the same queue.
@@ -148,6 +153,7 @@ impl<T> Ring<T> {
                 state: Lock::new(state),
                 capacity,
                 dependents: Dependents::new(),
+                driven: ProgressList::new(),
             }),
         })
     }
@@ -236,15 +242,37 @@ impl<T> Ring<T> {
 
     /// Takes the first entry, if there is one and no peek holds it.
     pub(crate) fn try_pop(&self) -> Option<T> {
+        self.pop().or_else(|| {
+            self.shared.driven.turn();
+            self.pop()
+        })
+    }
+
+    fn pop(&self) -> Option<T> {
         let mut wakes = WakeList::new();
         self.shared.state.lock("read a queue").pop(&mut wakes)
     }
 
     /// Moves up to `max` entries to the end of `into` and returns how many.
     pub(crate) fn try_pop_batch(&self, into: &mut Vec<T>, max: usize) -> usize {
+        match self.pop_batch(into, max) {
+            0 if max > 0 => {
+                self.shared.driven.turn();
+                self.pop_batch(into, max)
+            }
+            count => count,
+        }
+    }
+
+    fn pop_batch(&self, into: &mut Vec<T>, max: usize) -> usize {
         let mut wakes = WakeList::new();
         let mut state = self.shared.state.lock("read a queue");
         state.pop_batch(into, max, &mut wakes)
+    }
+
+    /// Has readers drive this progress from now on, also those that wait already.
+    pub(crate) fn drive(&self, progress: Option<&Arc<ManualProgress>>) {
+        self.shared.driven.add(progress, || self.wake_readers());
     }
 
     /// Shows the first entry without taking it. Meanwhile other readers find the queue empty, since
@@ -310,7 +338,7 @@ impl<T> Ring<T> {
     }
 
     /// Wakes the waiting readers, to check again.
-    pub(crate) fn wake_readers(&self) {
+    fn wake_readers(&self) {
         let mut wakes = WakeList::new();
         let mut state = self.shared.state.lock("wake readers");
         state.readers.take_all(&mut wakes);
@@ -530,11 +558,16 @@ impl<T> Drop for Reserve<T> {
 pub(crate) struct Reader<T> {
     ring: Ring<T>,
     key: Option<WaiterKey>,
+    waiter: ProgressWaiter,
 }
 
 impl<T> Reader<T> {
     pub(crate) fn new(ring: Ring<T>) -> Self {
-        Reader { ring, key: None }
+        Reader {
+            ring,
+            key: None,
+            waiter: ProgressWaiter::default(),
+        }
     }
 
     pub(crate) fn ring(&self) -> &Ring<T> {
@@ -562,23 +595,27 @@ impl<T> Reader<T> {
     fn poll_with<R>(
         &mut self,
         cx: &mut Context<'_>,
-        take: impl FnOnce(&mut State<T>, &mut WakeList) -> Option<R>,
+        take: impl Fn(&mut State<T>, &mut WakeList) -> Option<R>,
     ) -> Poll<Option<R>> {
-        let budget = ready!(coop::poll_proceed(cx));
-        let mut wakes = WakeList::new();
-        let _stale; // Declared before the guard, so a replaced waker is dropped after it.
-        let mut state = self.ring.shared.state.lock("wait to read");
-        if state.closed {
-            budget.made_progress();
-            return Poll::Ready(None);
-        }
-        if let Some(taken) = take(&mut state, &mut wakes) {
-            budget.made_progress();
-            _stale = state.readers.remove(&mut self.key);
-            return Poll::Ready(Some(taken));
-        }
-        _stale = state.readers.register(&mut self.key, cx.waker());
-        Poll::Pending
+        let Reader { ring, key, waiter } = self;
+        let shared = &*ring.shared;
+        waiter.poll_reading(&shared.driven, cx, |cx| {
+            let budget = ready!(coop::poll_proceed(cx));
+            let mut wakes = WakeList::new();
+            let _stale; // Declared before the guard, so a replaced waker is dropped after it.
+            let mut state = shared.state.lock("wait to read");
+            if state.closed {
+                budget.made_progress();
+                return Poll::Ready(None);
+            }
+            if let Some(taken) = take(&mut state, &mut wakes) {
+                budget.made_progress();
+                _stale = state.readers.remove(key);
+                return Poll::Ready(Some(taken));
+            }
+            _stale = state.readers.register(key, cx.waker());
+            Poll::Pending
+        })
     }
 }
 

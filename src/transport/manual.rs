@@ -12,9 +12,9 @@
 //! that checks for readiness: in an epoll descriptor of our own (`epoll/watched.rs`), since the
 //! reactor of a runtime does not run while a task does not yield; and if that has nothing, in the
 //! socket of the last port, the ring's queue and the timers. The runtime's reactor wakes sleepers
-//! directly: nesting our descriptor in it would cost a system call more per message. An event queue
-//! drives the objects that report to it: its reader is a waiter of each. Threads still look up
-//! names and fault in pages; they move nothing else.
+//! directly: nesting our descriptor in it would cost a system call more per message. Who reads an
+//! object is a waiter of each domain and listener that uses it. Threads still look up names and
+//! fault in pages; they move nothing else.
 //!
 //! When that runtime ends, its sockets and timers report nothing any more. Everything that is
 //! driven ends with it ([`RuntimeEnd`]), as a task there would.
@@ -39,13 +39,14 @@ use crate::limits::MANUAL_ANSWER_MAX;
 use crate::sync::{ManualProgress, ReadinessSource};
 
 /// The manual progress of the application, and the reactor of its sockets: shared by the shards and
-/// the listeners of a domain, and by its peers (`fi_peer(3)`).
+/// the listeners of a domain.
 pub(crate) struct ManualReactor {
     progress: Arc<ManualProgress>,
     runtime: Handle,
     /// Set if the runtime is the application's.
     life: Option<Arc<RuntimeLife>>,
-    poller: Arc<OnceLock<Arc<Poller>>>,
+    /// Set if there are sockets of epoll.
+    poller: Option<Arc<Poller>>,
 }
 
 impl ManualReactor {
@@ -73,49 +74,20 @@ impl ManualReactor {
                 Box::new(TimerClock::new()?)
             }
         };
-        let poller = Arc::<OnceLock<_>>::default();
+        let poller = (backend == Backend::Epoll).then(Poller::new).transpose();
+        let poller = poller.map_err(|error| out_of("opening an epoll", &error))?;
         let readiness = ManualReadiness {
-            poller: Arc::clone(&poller),
+            poller: poller.clone(),
             sleeper,
             clock: Mutex::new(clock),
             watch: life.clone().map(|life| RuntimeWatch::new(&runtime, life)),
         };
-        let reactor = ManualReactor {
+        Ok(Arc::new(ManualReactor {
             progress: ManualProgress::new(Box::new(readiness)),
             runtime,
             life,
             poller,
-        };
-        reactor.open_poller(backend)?;
-        Ok(Arc::new(reactor))
-    }
-
-    /// Adds sockets of this backend: everything that uses the result is driven together with all
-    /// the rest.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NoRuntime`] if its runtime lacks what the backend needs;
-    /// [`ErrorKind::LimitReached`] when no descriptor is left.
-    pub(crate) fn join(self: &Arc<Self>, backend: Option<Backend>) -> Result<Arc<Self>> {
-        let backend = backend.unwrap_or(Backend::Epoll);
-        let ended = || Error::new(ErrorKind::NoRuntime, "the runtime of the peer has ended");
-        let life = self.life.as_ref();
-        let _alive = life
-            .map(|life| life.alive().ok_or_else(ended))
-            .transpose()?;
-        let _runtime = self.runtime.enter();
-        runtime_for(backend)?;
-        self.open_poller(backend)?;
-        Ok(Arc::clone(self))
-    }
-
-    fn open_poller(&self, backend: Backend) -> Result<()> {
-        if backend == Backend::Epoll && self.poller.get().is_none() {
-            let poller = Poller::new().map_err(|it| out_of("opening an epoll", &it))?;
-            // If another thread has opened one meanwhile, that serves too.
-            let _ = self.poller.set(poller);
-        }
-        Ok(())
+        }))
     }
 
     pub(crate) fn progress(&self) -> &Arc<ManualProgress> {
@@ -137,7 +109,7 @@ impl ManualReactor {
     }
 
     pub(super) fn poller(&self) -> Option<&Arc<Poller>> {
-        self.poller.get()
+        self.poller.as_ref()
     }
 }
 
@@ -230,7 +202,7 @@ fn out_of(what: &str, error: &std::io::Error) -> Error {
 
 struct ManualReadiness {
     /// Set if there are sockets of epoll.
-    poller: Arc<OnceLock<Arc<Poller>>>,
+    poller: Option<Arc<Poller>>,
     /// Set if there is no runtime of the application.
     sleeper: Option<Sleeper>,
     clock: Mutex<Box<dyn Clock>>,
@@ -240,7 +212,7 @@ struct ManualReadiness {
 
 impl ReadinessSource for ManualReadiness {
     fn poll_now(&self) -> bool {
-        (self.poller.get()).is_some_and(|poller| poller.poll_now())
+        (self.poller.as_ref()).is_some_and(|poller| poller.poll_now())
     }
 
     fn watch(&self) {

@@ -15,7 +15,7 @@ use crate::limits::{
     UNEXPECTED_BYTES_PER_PEER_DEFAULT,
 };
 use crate::progress::{LongMessages, ReceiveConfig, SharedContext, SharedContextConfig};
-use crate::sync::Dependents;
+use crate::sync::{Dependents, ProgressList};
 
 use super::{ContextInner, SharedReceiveContext};
 
@@ -189,6 +189,7 @@ impl SharedReceiveContextBuilder {
         let inner = ContextInner {
             context: SharedContext::open(domain.engine_for_endpoint(), config)?,
             dependents: Dependents::new(),
+            driven: ProgressList::new(),
             free_min: self.free_min,
             receive_counter: self.receive_counter,
             common: Common {
@@ -203,6 +204,7 @@ impl SharedReceiveContextBuilder {
                 dependences,
             },
         };
+        inner.drive(inner.common.domain.scope());
         Ok(SharedReceiveContext {
             inner: Arc::new(inner),
         })

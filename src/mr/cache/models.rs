@@ -5,7 +5,7 @@ use loom::thread;
 
 use super::*;
 use crate::buf::RegionTraits;
-use crate::id::DomainId;
+
 use crate::mr::{KeyPolicy, MrAddressing, MrTable, Parent, RawKeys, prepare};
 use crate::random::RandomSource;
 use crate::sync::model::Model;
@@ -36,15 +36,15 @@ const KIND: Kind = Kind {
 };
 
 /// The parts of a domain that its regions use.
-struct TestDomain(Lock<MrTable>);
+struct TestDomain(Lock<MrTable>, DomainScope);
 
 impl Parent for TestDomain {
     fn table(&self) -> &Lock<MrTable> {
         &self.0
     }
 
-    fn scope(&self) -> DomainScope {
-        DomainScope::new(DomainId::next(), None)
+    fn scope(&self) -> &DomainScope {
+        &self.1
     }
 
     fn nudge(&self) {}
@@ -64,7 +64,7 @@ impl CacheSetup {
         let table = MrTable::new(addressing, keys, raw, RandomSource::default());
         Arc::new(CacheSetup {
             cache: Shared::new(Settings::default(), 1),
-            domain: Arc::new(TestDomain(Lock::new(table))),
+            domain: Arc::new(TestDomain(Lock::new(table), DomainScope::apart())),
             range: 4096..4100,
         })
     }

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::*;
 use crate::buf::{OwnedBuffer, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Refusal, Result};
-use crate::id::{DomainId, EndpointId, UserContext};
+use crate::id::{EndpointId, UserContext};
 use crate::random::RandomSource;
 use crate::sync::{DomainScope, Lock};
 
 /// The parts of a domain that regions use: a table, a driver to nudge, itself.
 pub(super) struct Domain {
     pub(super) table: Lock<MrTable>,
+    scope: DomainScope,
     nudges: AtomicUsize,
 }
 
@@ -22,8 +23,8 @@ impl Parent for Domain {
         &self.table
     }
 
-    fn scope(&self) -> DomainScope {
-        DomainScope::new(DomainId::next(), None)
+    fn scope(&self) -> &DomainScope {
+        &self.scope
     }
 
     fn nudge(&self) {
@@ -53,6 +54,7 @@ impl TestDomain {
         );
         let parent = Arc::new(Domain {
             table: Lock::new(table),
+            scope: DomainScope::apart(),
             nudges: AtomicUsize::new(0),
         });
         TestDomain { parent }

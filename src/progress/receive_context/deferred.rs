@@ -273,6 +273,8 @@ impl ContextState {
             (_, _, Some(error)) => error.clone(),
             (_, Some(ReceiveOpState::MatchedCanceled), _) => Error::new(ErrorKind::Canceled, ""),
             _ => {
+                // What its future drives may have changed.
+                receive.record.wake(&mut deferred.unlocked.wakes);
                 let result = self.matcher.requeue_receive(receive);
                 self.apply_match(key, result, deferred);
                 return;

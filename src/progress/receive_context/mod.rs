@@ -235,6 +235,16 @@ impl ReceiveContext {
         });
     }
 
+    /// Wakes the futures of receives that wait for a message, or for room.
+    pub(crate) fn wake_awaited(&self) {
+        self.with_state("wake those who wait", |state, deferred| {
+            let wakes = &mut deferred.unlocked.wakes;
+            let waiting = state.backlog.iter_mut().map(|(_, it)| &*it.record());
+            let records = state.matcher.posted_records().chain(waiting);
+            records.for_each(|record| record.wake(wakes));
+        });
+    }
+
     /// Ends receives whose time limit has passed, and retries buffers that lack completion slots.
     /// Returns when to be called next, if not woken before.
     ///

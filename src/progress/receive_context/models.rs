@@ -11,7 +11,7 @@ use loom::thread;
 
 use super::*;
 use crate::cq::{CompletionFlags, CompletionQueue};
-use crate::id::{DomainId, UserContext};
+use crate::id::UserContext;
 use crate::progress::completing::Undelivered;
 use crate::progress::report::Report;
 use crate::proto::{
@@ -20,7 +20,7 @@ use crate::proto::{
 };
 use crate::stats::OperationStats;
 use crate::sync::model::Model;
-use crate::sync::{Lock, OwnedRecord, WakeList};
+use crate::sync::{DomainScope, Lock, OwnedRecord, WakeList};
 
 pub(crate) const MODELS: &[Model] = &[
     Model::of("receives: a message and a receive meet", met),
@@ -382,7 +382,7 @@ fn post_queued(context: &ReceiveContext, queue: &CompletionQueue) {
 }
 
 fn ordered() {
-    let queue = CompletionQueue::builder(DomainId::next(), Ok(None))
+    let queue = CompletionQueue::builder(&DomainScope::apart(), Ok(None))
         .size(2)
         .open()
         .unwrap();

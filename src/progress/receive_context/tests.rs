@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::cq::{CompletionFlags, CompletionQueue};
-use crate::id::{DomainId, UserContext};
+use crate::id::UserContext;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::progress::completing::Undelivered;
 use crate::progress::report::Report;
@@ -23,7 +23,7 @@ use crate::proto::{
     Operation, PostOptions, PostedReceive, Receives, UnexpectedMessage,
 };
 use crate::stats::OperationStats;
-use crate::sync::{OwnedRecord, WakeList};
+use crate::sync::{DomainScope, OwnedRecord, WakeList};
 
 const OVERHEAD: usize = UNEXPECTED_OVERHEAD;
 
@@ -61,9 +61,9 @@ struct Sender {
 
 impl Fixture {
     fn new(size: usize, unexpected_bytes: usize, slots: usize) -> Self {
-        let queue = CompletionQueue::builder(DomainId::next(), Ok(None));
+        let queue = CompletionQueue::builder(&DomainScope::apart(), Ok(None));
         let queue = queue.size(slots).open().unwrap();
-        let counter = Counter::open(DomainId::next(), None, None);
+        let counter = Counter::open(&DomainScope::apart(), None);
         let context = ReceiveContext::new(ReceiveConfig {
             endpoint: EndpointId::next(),
             names_connections: false,

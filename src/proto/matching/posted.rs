@@ -329,6 +329,16 @@ impl<T> PostedReceives<T> {
         })
     }
 
+    /// Returns the receives of one message.
+    pub(super) fn records(&self) -> impl Iterator<Item = &OwnedRecord<Operation<T>>> {
+        self.lists
+            .iter()
+            .filter_map(|(_, posted)| match &posted.buffer {
+                ReceiveBuffer::Single(record) => Some(record),
+                ReceiveBuffer::Multi(..) => None,
+            })
+    }
+
     #[cfg(test)]
     pub(super) fn check(&self) {
         self.lists.check();

@@ -17,9 +17,10 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::buf::{BufferCursor, Payload};
 use crate::limits::UNEXPECTED_OVERHEAD;
-use crate::proto::op::OpKey;
+use crate::proto::op::{OpKey, Operation};
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::{Key, Slab};
+use crate::sync::OwnedRecord;
 
 use super::admission::{Admission, AdmissionControl, UnexpectedBudget};
 use super::message_index::{ListKey, MessageBody, MessageEntry, MessageIndex};
@@ -197,6 +198,11 @@ impl<T> SharedMatcher<T> {
     /// Returns the only sender whose messages a posted receive takes, if there is one.
     pub(crate) fn source_of(&self, receive: ReceiveKey) -> Option<SourceId> {
         self.posted.source_of(receive)
+    }
+
+    /// Returns the posted receives of one message.
+    pub(crate) fn posted_records(&self) -> impl Iterator<Item = &OwnedRecord<Operation<T>>> {
+        self.posted.records()
     }
 
     /// Cancels a posted receive.

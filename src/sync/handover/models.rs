@@ -2,6 +2,7 @@
 //! accepting.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 
 use loom::future::block_on;
 use loom::thread;
@@ -21,6 +22,7 @@ pub(crate) const MODELS: &[Model] = &[
         accepted,
     )
     .bounded(3),
+    Model::of("record: who awaits it looks again when asked", asked),
     Model::of("record: one that its owner drops is freed", dropped),
 ];
 
@@ -109,4 +111,25 @@ fn dropped() {
     let _ = awaited.poll(Waker::noop(), &mut None).is_ready();
     drop(awaited);
     drops.join().unwrap();
+}
+
+fn asked() {
+    let (held, mut awaited) = record();
+    let changed = Arc::new(AtomicUsize::new(0));
+    let changes = {
+        let changed = Arc::clone(&changed);
+        thread::spawn(move || {
+            changed.store(1, Ordering::Release);
+            held.wake(&mut WakeList::new());
+            held
+        })
+    };
+    block_on(poll_fn(|cx| {
+        assert!(awaited.poll(cx.waker(), &mut None).is_pending());
+        match changed.load(Ordering::Acquire) {
+            0 => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    }));
+    drop(changes.join().unwrap());
 }

@@ -39,8 +39,6 @@ pub(super) struct ProgressState {
     pub(super) asked_in_vain: bool,
     /// The driven tasks. While a thread drives it has them, and these are the ones added since.
     pub(super) tasks: Vec<TaskSlot>,
-    /// Number of objects that have handles of driven tasks.
-    pub(super) holds: usize,
     /// True once the progress has ended.
     pub(super) ended: bool,
 }
@@ -142,6 +140,13 @@ impl WaiterList {
         *place = Some(self.next_place);
         self.next_place += 1;
         stale
+    }
+
+    /// Removes all waiters; returns their wakers.
+    pub(super) fn take_all(&mut self) -> Vec<Waker> {
+        self.len = 0;
+        let all = std::mem::take(&mut self.places);
+        all.into_iter().filter_map(|it| it.1).collect()
     }
 
     /// Removes a waiter; returns its waker.

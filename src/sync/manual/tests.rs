@@ -359,19 +359,12 @@ fn the_list_of_waiters_is_as_a_simple_one() {
     }
 }
 
-/// After the last handle is dropped nothing is driven or kept: the last of all objects whose
-/// progress is made together.
+/// After the end nothing is driven or kept. What is due is done before.
 #[test]
 fn the_end_drops_what_was_driven() {
     let (progress, work) = progress();
-    let (one, other) = (progress.hold(), progress.hold());
-    drop(one);
-    let before = work.polls();
-    work.wake();
-    progress.turn();
-    assert!(work.polls() > before && !work.dropped.load(Ordering::SeqCst));
-    drop(other);
-    assert!(work.dropped.load(Ordering::SeqCst));
+    progress.end();
+    assert!(work.polls() > 0 && work.dropped.load(Ordering::SeqCst));
     let late = Arc::<Work>::default();
     progress.add(Box::new(Worker(Arc::clone(&late))));
     assert!(late.dropped.load(Ordering::SeqCst));
@@ -380,7 +373,7 @@ fn the_end_drops_what_was_driven() {
 }
 
 /// When the source of readiness ends, so do all driven tasks, including one that a thread drives at
-/// that moment, and no waiter is asked any more.
+/// that moment. The waiters are woken, and none is asked any more.
 #[test]
 fn what_is_abandoned_is_dropped_also_in_the_middle_of_a_turn() {
     let (idle, work) = progress();
@@ -389,8 +382,9 @@ fn what_is_abandoned_is_dropped_also_in_the_middle_of_a_turn() {
     poll_pending(&mut waiter, &task);
     idle.abandon();
     assert!(work.dropped.load(Ordering::SeqCst));
+    assert_eq!(task.times(), 1);
     work.wake();
-    assert_eq!(task.times(), 0);
+    assert_eq!(task.times(), 1);
 
     let (driven, work) = progress();
     let mut waiter = ProgressWaiter::new(Some(&driven));
@@ -401,7 +395,81 @@ fn what_is_abandoned_is_dropped_also_in_the_middle_of_a_turn() {
     });
     assert!(polled.is_pending() && work.dropped.load(Ordering::SeqCst));
     work.wake();
-    assert_eq!(task.times(), 0);
+    assert_eq!(task.times(), 1);
+}
+
+fn poll_reading(waiter: &mut ProgressWaiter, list: &ProgressList, task: &Arc<Task>) {
+    let waker = Waker::from(Arc::clone(task));
+    let mut cx = Context::from_waker(&waker);
+    let polled = waiter.poll_reading(list, &mut cx, |_| Poll::<()>::Pending);
+    assert!(polled.is_pending());
+}
+
+/// `ProgressList::add`: a waiter of an object drives what is on its list, once each, until that has
+/// ended; then it keeps nothing of it, and the list is as one that was always empty.
+#[test]
+fn who_reads_an_object_drives_what_is_on_its_list() {
+    let list = ProgressList::new();
+    let task = Arc::<Task>::default();
+    let mut waiter = ProgressWaiter::default();
+    poll_reading(&mut waiter, &list, &task);
+    assert_eq!(list.version(), 0);
+    let (first, first_work) = progress();
+    let (second, second_work) = progress();
+    let mut wakes = 0;
+    for added in [None, Some(&first), Some(&second), Some(&first)] {
+        list.add(added, || wakes += 1);
+    }
+    assert_eq!(wakes, 2, "one for each");
+    poll_reading(&mut waiter, &list, &task);
+    list.turn();
+    for (work, times) in [(&first_work, 1), (&second_work, 2)] {
+        assert_eq!(work.polls(), 1);
+        work.wake();
+        assert_eq!(task.times(), times);
+        poll_reading(&mut waiter, &list, &task);
+        assert_eq!(work.polls(), 2);
+        work.wake();
+        list.turn();
+        assert_eq!(work.polls(), 3);
+        task.0.fetch_sub(1, Ordering::SeqCst);
+    }
+    let gone = [&first, &second].map(Arc::downgrade);
+    for ended in [first, second] {
+        let before = task.times();
+        ended.end();
+        assert_eq!(
+            task.times(),
+            before + 1,
+            "it is woken to drive on without it"
+        );
+    }
+    poll_reading(&mut waiter, &list, &task);
+    assert!(
+        gone.iter().all(|it| it.strong_count() == 0),
+        "it is not kept"
+    );
+    list.turn();
+    assert_eq!(list.version(), 0);
+}
+
+/// `ProgressWaiter::poll_reading`: what is added after a reader has looked at the list, and before
+/// it waits, finds no reader to wake.
+#[test]
+fn what_is_added_while_a_reader_looks_is_driven() {
+    let list = ProgressList::new();
+    let (added, work) = progress();
+    let task = Arc::<Task>::default();
+    let waker = Waker::from(Arc::clone(&task));
+    let mut waiter = ProgressWaiter::default();
+    let polled = waiter.poll_reading(&list, &mut Context::from_waker(&waker), |_| {
+        list.add(Some(&added), || {});
+        Poll::<()>::Pending
+    });
+    assert!(polled.is_pending());
+    assert_eq!((task.times(), work.polls()), (1, 0));
+    poll_reading(&mut waiter, &list, &task);
+    assert_eq!((task.times(), work.polls()), (1, 1));
 }
 
 /// Every edge is walked, and the drawing has no others.

@@ -9,6 +9,7 @@ use loom::thread;
 
 use super::*;
 use crate::sync::model::Model;
+use crate::sync::{ProgressTask, ReadinessSource};
 
 pub(crate) const MODELS: &[Model] = &[
     Model::of("ring: a reader that waits for an entry gets it", filled),
@@ -32,6 +33,10 @@ pub(crate) const MODELS: &[Model] = &[
     Model::of(
         "ring: what no reader is left for is dropped once",
         abandoned,
+    ),
+    Model::of(
+        "ring: a reader that waits drives who comes to use the ring",
+        driven,
     ),
 ];
 
@@ -195,4 +200,45 @@ fn abandoned() {
     ring.abandon();
     fills.join().unwrap();
     assert_eq!((drops.load(Ordering::Relaxed), ring.len()), (2, 0));
+}
+
+/// A task that fills a slot when it is driven.
+struct Filler(Option<Slot<u8>>);
+
+impl Future for Filler {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if let Some(slot) = self.0.take() {
+            slot.fill(7, &mut WakeList::new());
+        }
+        Poll::Ready(())
+    }
+}
+
+impl ProgressTask for Filler {
+    fn is_due(&mut self) -> bool {
+        false
+    }
+
+    fn has_moved(&mut self) -> bool {
+        true
+    }
+}
+
+/// Nothing becomes ready.
+struct NoReadiness;
+
+impl ReadinessSource for NoReadiness {}
+
+fn driven() {
+    let ring = ring(1);
+    let progress = ManualProgress::new(Box::new(NoReadiness));
+    progress.add(Box::new(Filler(ring.try_reserve())));
+    let uses = {
+        let (ring, progress) = (ring.clone(), Arc::clone(&progress));
+        thread::spawn(move || ring.drive(Some(&progress)))
+    };
+    assert_eq!(next(&mut Reader::new(ring)), Some(7));
+    uses.join().unwrap();
 }

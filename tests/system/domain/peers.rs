@@ -1,19 +1,32 @@
 //! The boundary of a domain, and domains that are opened as peers of another one.
 
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture};
+use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
+use futures::StreamExt;
 use futures::executor::block_on;
-use futures::future::join;
+use futures::future::{Either, join, select};
 use tokio::runtime::Builder;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_fabric::av::{FabricAddr, Insertion};
 use tokio_fabric::mr::MrBind;
 use tokio_fabric::rdm::RdmEndpointBuilder;
 use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
-use tokio_fabric::{Completion, Domain, Driver, ErrorKind, Result};
+use tokio_fabric::{
+    AddressVector, Completion, Domain, Driver, Endpoint, ErrorKind, EventQueue, Result,
+};
 
 use crate::common::peers::{any, bytes_of};
 use crate::common::{backends, on_every_backend, run_at_once};
 
 const DRIVERS: [Driver; 3] = [Driver::Task, Driver::Thread, Driver::Manual];
+
+/// Longer than anything here takes, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every backend with every driver.
 fn cells() -> Vec<Net> {
@@ -125,6 +138,21 @@ async fn only_by<T>(mut turn: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Runs the test for an owner on every backend with every driver, and a user with every driver.
+fn with_every_user<T: Future<Output = ()>>(test: impl Fn(Net, Net) -> T + Sync) {
+    run_at_once(cells(), |owner| {
+        let test = &test;
+        async move {
+            for driver in DRIVERS {
+                let user = owner.clone().driver(driver);
+                let name = format!("{owner:?}, {user:?}");
+                let ended = timeout(PATIENCE, test(owner.clone(), user)).await;
+                ended.unwrap_or_else(|_| panic!("nothing moves: {name}"));
+            }
+        }
+    });
+}
+
 /// fi_domain(3): `fi_domain2`, function.
 /// fi_domain(3): `fi_domain2(flags)`, argument.
 /// fi_domain(3): "Similar to fi_domain, but accepts an extra parameter flags."
@@ -134,8 +162,8 @@ async fn only_by<T>(mut turn: impl FnMut() -> Option<T>) -> T {
 /// those, and awaiting it, is all that drives the three.
 #[test]
 fn what_peers_share_drives_all_that_use_it() {
-    run_at_once(cells(), |net| async move {
-        let owner = net.peer().unwrap();
+    with_every_user(|owner, net| async move {
+        let owner = owner.peer().unwrap();
         let (b, c) = (
             opened_as_peer(&net, &owner.domain),
             opened_as_peer(&net, &owner.domain),
@@ -144,7 +172,8 @@ fn what_peers_share_drives_all_that_use_it() {
         let counter = owner.domain.counter().unwrap();
         let x = b.domain.endpoint().completion_queue(&queue);
         let x = x.receive_counter(&counter).open().unwrap();
-        let y = c.domain.endpoint().completion_queue(&queue).open().unwrap();
+        let y = c.domain.endpoint().completion_queue(&queue);
+        let y = y.send_counter(&counter).open().unwrap();
         connect_endpoints(&x, &y, &c.fabric).await.unwrap();
 
         // What begins in one domain ends in the other.
@@ -157,11 +186,11 @@ fn what_peers_share_drives_all_that_use_it() {
         let ended: Vec<_> = ended.into_iter().map(of).collect();
         assert_eq!(ended, [(1, x.id(), true), (2, y.id(), true)]);
 
-        for number in 2..4 {
+        for number in [4, 6] {
             x.recv(vec![0; 8]).detach().unwrap();
             y.send("counted").detach().unwrap();
             match number {
-                2 => only_by(|| (counter.read() == number).then_some(())).await,
+                4 => only_by(|| (counter.read() == number).then_some(())).await,
                 _ => assert_eq!(counter.wait_for(number).await, Ok(number)),
             }
         }
@@ -181,8 +210,8 @@ fn what_peers_share_drives_all_that_use_it() {
 /// wait for one of them drives the peer.
 #[test]
 fn vectors_receive_contexts_and_regions_are_shared_with_a_peer() {
-    run_at_once(cells(), |net| async move {
-        let owner = net.peer().unwrap();
+    with_every_user(|owner, net| async move {
+        let owner = owner.peer().unwrap();
         let peer = opened_as_peer(&net, &owner.domain);
         let far = net.peer().unwrap();
 
@@ -269,9 +298,9 @@ fn one_queue_reports_from_the_network_and_from_within_the_process() {
             let of = |backend| Net::on(backend).driver(Driver::Manual);
             let plainly = std::thread::spawn(move || block_on(reports(of(backend), of(other))));
             plainly.join().unwrap();
-            for driver in DRIVERS {
-                let nets = [Net::on(backend), Net::on(other)].map(|net| net.driver(driver));
-                let [owner, other] = nets;
+            for (of_owner, of_other) in DRIVERS.iter().flat_map(|a| DRIVERS.map(|b| (*a, b))) {
+                let owner = Net::on(backend).driver(of_owner);
+                let other = Net::on(other).driver(of_other);
                 let runtime = Builder::new_current_thread().enable_all().build();
                 runtime.unwrap().block_on(reports(owner, other));
             }
@@ -279,28 +308,17 @@ fn one_queue_reports_from_the_network_and_from_within_the_process() {
     }
 }
 
-/// A domain that drives itself may be a peer of one that is driven by hand, but not the other way
-/// round: nothing would drive it where the other's objects are read.
+/// Errors of `DomainBuilder::open`: "as a peer of a closed domain".
 #[test]
-fn a_peer_that_nothing_would_drive_is_refused() {
+fn a_closed_domain_gets_no_peer() {
     on_every_backend(|net| async move {
-        let automatic = net.peer().unwrap().domain;
-        let by_hand = net.clone().driver(Driver::Manual).peer().unwrap().domain;
-        let open = |driver, of: &Domain| {
+        let closed = net.peer().unwrap().domain;
+        closed.close().await.unwrap();
+        for driver in DRIVERS {
             let builder = net.fabric().unwrap().domain().driver(driver);
-            builder.peer_of(of).open()
-        };
-        for driver in [Driver::Task, Driver::Thread] {
-            open(driver, &by_hand).unwrap();
-            open(driver, &automatic).unwrap();
+            let error = builder.peer_of(&closed).open().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadState);
         }
-        open(Driver::Manual, &by_hand).unwrap();
-        let error = open(Driver::Manual, &automatic).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.to_string().contains("Driver::Manual"), "{error}");
-        automatic.close().await.unwrap();
-        let error = open(Driver::Task, &automatic).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::BadState);
     });
 }
 
@@ -308,9 +326,9 @@ fn a_peer_that_nothing_would_drive_is_refused() {
 /// gone its connections end, and the other goes on.
 #[test]
 fn either_of_two_peers_may_go_first() {
-    run_at_once(cells(), |net| async move {
+    with_every_user(|owners, net| async move {
         for owner_first in [true, false] {
-            let owner = net.peer().unwrap();
+            let owner = owners.peer().unwrap();
             let peer = opened_as_peer(&net, &owner.domain);
             let (far_from_owner, far_from_peer) = (net.peer().unwrap(), net.peer().unwrap());
             let (x, far_x) = connect(&owner, &far_from_owner).await.unwrap();
@@ -325,8 +343,10 @@ fn either_of_two_peers_may_go_first() {
             };
             let (gone, far, side) = gone;
             drop((gone, side));
+            // Who is driven by hand goes without waiting for the other's answer.
             let ended = far.recv(vec![0; 8]).await.unwrap_err();
-            assert_eq!(ended.kind(), ErrorKind::PeerClosed, "{ended}");
+            let is_end = |kind| matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset);
+            assert!(is_end(ended.kind()), "{ended}");
             let (near, far, _side) = left;
             let (sent, received) = join(
                 near.send("goes on").into_future(),
@@ -336,5 +356,344 @@ fn either_of_two_peers_may_go_first() {
             sent.unwrap();
             assert_eq!(received.unwrap().1, b"goes on");
         }
+    });
+}
+
+/// Connects an endpoint to one of a domain that drives itself, of which nothing needs to be
+/// awaited.
+async fn sender_to(near: &Endpoint, user: &Peer, net: &Net) -> (Endpoint, Peer) {
+    let far = net.clone().driver(Driver::Task).peer().unwrap();
+    let sender = far.domain.endpoint().open().unwrap();
+    let connected = connect_endpoints(&sender, near, &user.fabric).await;
+    connected.unwrap();
+    (sender, far)
+}
+
+/// `DomainBuilder::peer_of`: "Reading or awaiting an object that domains share drives each of them":
+/// each way to read a queue or a counter, by itself.
+#[test]
+fn each_way_to_read_what_is_shared_drives_its_user() {
+    with_every_user(|owner, net| async move {
+        let owner = owner.peer().unwrap();
+        let user = opened_as_peer(&net, &owner.domain);
+        let queue = owner.domain.completion_queue().open().unwrap();
+        let near = user.domain.endpoint().receive_queue(&queue);
+        let near = near.open().unwrap();
+        let (sender, _far) = sender_to(&near, &user, &net).await;
+        for way in 0..5u64 {
+            near.recv(vec![0; 8]).queue(way).await.unwrap();
+            sender.send("one").await.unwrap();
+            let mut batch = Vec::new();
+            let read = match way {
+                0 => only_by(|| queue.try_next()).await,
+                1 => queue.next().await.unwrap(),
+                2 => StreamExt::next(&mut queue.clone()).await.unwrap(),
+                3 => queue.next_batch(8).await.remove(0),
+                _ => only_by(|| (queue.read_batch(&mut batch, 1) > 0).then(|| batch.pop()))
+                    .await
+                    .unwrap(),
+            };
+            assert_eq!((read.context.0, read.len), (way, 3));
+        }
+
+        let user = opened_as_peer(&net, &owner.domain);
+        let counter = owner.domain.counter().unwrap();
+        let near = user.domain.endpoint().receive_counter(&counter);
+        let near = near.open().unwrap();
+        let (sender, _far) = sender_to(&near, &user, &net).await;
+        for count in 1..3 {
+            near.recv(vec![0; 8]).detach().unwrap();
+            sender.send("one").await.unwrap();
+            match count {
+                1 => only_by(|| (counter.read() == count).then_some(())).await,
+                _ => assert_eq!(counter.wait_for(count).await, Ok(count)),
+            }
+        }
+        near.recv(vec![0; 2]).detach().unwrap();
+        sender.send("longer").await.unwrap();
+        only_by(|| (counter.read_error() == 1).then_some(())).await;
+
+        let user = opened_as_peer(&net, &owner.domain);
+        let counter = owner.domain.counter().unwrap();
+        let region = user.domain.register(vec![0u8; 8]).now().unwrap();
+        region.bind_counter(&counter, MrBind::all()).unwrap();
+        let near = user.domain.endpoint().open().unwrap();
+        let (sender, _far) = sender_to(&near, &user, &net).await;
+        let write = || sender.write(vec![1u8; 8], region.remote());
+        write().detach().unwrap();
+        only_by(|| (counter.read() == 1).then_some(())).await;
+        write().detach().unwrap();
+        assert_eq!(counter.wait_for(2).await, Ok(2));
+    });
+}
+
+/// The same of a shared receive context: of a receive that is awaited, and of the queue and the
+/// counter of the context, although the endpoint has a queue of its own.
+#[test]
+fn each_way_to_receive_what_is_shared_drives_its_user() {
+    with_every_user(|owner, net| async move {
+        let owner = owner.peer().unwrap();
+        for way in 0..4u64 {
+            let user = opened_as_peer(&net, &owner.domain);
+            let queue = owner.domain.completion_queue().open().unwrap();
+            let counter = owner.domain.counter().unwrap();
+            let context = owner.domain.receive_context();
+            let context = context.receive_queue(&queue).receive_counter(&counter);
+            let context = context.size(1).open().unwrap();
+            let own = user.domain.completion_queue().open().unwrap();
+            let near = user.domain.endpoint().receive_queue(&own);
+            let near = near.receive_context(&context).open().unwrap();
+            let (sender, _far) = sender_to(&near, &user, &net).await;
+            match way {
+                0 => {
+                    let receive = context.recv(vec![0; 8]).post().unwrap();
+                    sender.send("one").await.unwrap();
+                    assert_eq!(receive.await.unwrap().0.endpoint, Some(near.id()));
+                }
+                1 => {
+                    context.recv(vec![0; 8]).queue(way).await.unwrap();
+                    sender.send("one").await.unwrap();
+                    assert_eq!(queue.next().await.unwrap().len, 3);
+                }
+                2 => {
+                    context.recv(vec![0; 8]).detach().unwrap();
+                    sender.send("one").await.unwrap();
+                    assert_eq!(counter.wait_for(1).await, Ok(1));
+                }
+                _ => {
+                    // It waits for room, which there is once a message has come for the first.
+                    context.recv(vec![0; 8]).queue(0).await.unwrap();
+                    let second = context.recv(vec![0; 8]).queue(way).post().unwrap();
+                    assert!(!second.is_accepted());
+                    sender.send("one").await.unwrap();
+                    second.await.unwrap();
+                }
+            }
+        }
+    });
+}
+
+/// An insertion that waits until the queue of its events is read.
+fn waiting_insertion(owner: &Peer) -> (AddressVector, EventQueue, Insertion<FabricAddr>) {
+    let events = owner.fabric.event_queue().size(2).writable();
+    let events = events.open().unwrap();
+    let vector = owner.domain.address_vector().asynchronous();
+    let vector = vector.open().unwrap();
+    vector.bind(&events).unwrap();
+    while events.write(0, Bytes::new()).is_ok() {}
+    let insertion = vector.insert(([127, 0, 0, 1], 1).into()).context(1u64);
+    (vector, events, insertion.into_future())
+}
+
+/// The same of an insertion into an address vector.
+#[test]
+fn an_insertion_into_a_vector_that_is_shared_drives_its_user() {
+    with_every_user(|owner, net| async move {
+        let owner = owner.peer().unwrap();
+        let user = opened_as_peer(&net, &owner.domain);
+        let far = net.clone().driver(Driver::Task).peer().unwrap();
+        let (vector, events, insertion) = waiting_insertion(&owner);
+        let near = user.domain.rdm_endpoint().address_vector(&vector);
+        let near = near.listen_at(any()).open().unwrap();
+        near.recv(vec![0; 8]).detach().unwrap();
+        let sender = far.domain.rdm_endpoint().listen_at(any()).open().unwrap();
+        let to_near = sender.insert(near.local_addr()).unwrap();
+        let sent = sender.send("one", to_near).delivery_complete();
+        let (sent, insertion) = match select(insertion, sent.into_future()).await {
+            Either::Right(it) => it,
+            Either::Left(_) => panic!("the queue of its events is full"),
+        };
+        sent.unwrap();
+        while events.try_next().is_some() {}
+        insertion.await.unwrap();
+    });
+}
+
+/// Awaits this in a task of its own, which waits when this returns.
+async fn waits<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    let (begun, mut begins) = (Arc::new(Notify::new()), Box::pin(future));
+    let notes = Arc::clone(&begun);
+    let waiting = tokio::spawn(async move {
+        let first = futures::poll!(begins.as_mut());
+        assert!(first.is_pending());
+        notes.notify_one();
+        begins.await
+    });
+    begun.notified().await;
+    tokio::task::yield_now().await;
+    waiting
+}
+
+/// "Reading or awaiting an object that domains share drives each of them": also who has waited
+/// since before the domain was there, for a queue, a counter, a receive and an insertion.
+#[test]
+fn who_waits_already_drives_what_is_bound_then() {
+    with_every_user(|owner, net| async move {
+        let owner = owner.peer().unwrap();
+        let queue = owner.domain.completion_queue().open().unwrap();
+        let reader = queue.clone();
+        let waiting = waits(async move { reader.next().await }).await;
+        let user = opened_as_peer(&net, &owner.domain);
+        let near = user.domain.endpoint().completion_queue(&queue);
+        let near = near.open().unwrap();
+        let (sender, _far) = sender_to(&near, &user, &net).await;
+        near.recv(vec![0; 8]).queue(1).await.unwrap();
+        sender.send("one").await.unwrap();
+        assert_eq!(waiting.await.unwrap().unwrap().len, 3);
+
+        let counter = owner.domain.counter().unwrap();
+        let waiting = waits(counter.wait_for(1)).await;
+        let user = opened_as_peer(&net, &owner.domain);
+        let near = user.domain.endpoint().receive_counter(&counter);
+        let near = near.open().unwrap();
+        let (sender, _far) = sender_to(&near, &user, &net).await;
+        near.recv(vec![0; 8]).detach().unwrap();
+        sender.send("one").await.unwrap();
+        assert_eq!(waiting.await.unwrap(), Ok(1));
+
+        // A receive that waits for a message, and one that waits for room.
+        for way in 0..2 {
+            let context = owner.domain.receive_context().size(1).open().unwrap();
+            let waiting = match way {
+                0 => {
+                    let receive = context.recv(vec![0; 8]).post().unwrap();
+                    waits(async move { receive.await.map(drop) }).await
+                }
+                _ => {
+                    context.recv(vec![0; 8]).queue(1).await.unwrap();
+                    let second = context.recv(vec![0; 8]).queue(2).post().unwrap();
+                    waits(async move { second.await.map(drop) }).await
+                }
+            };
+            let user = opened_as_peer(&net, &owner.domain);
+            let near = user.domain.endpoint().receive_context(&context);
+            let near = near.open().unwrap();
+            let (sender, _far) = sender_to(&near, &user, &net).await;
+            sender.send("one").await.unwrap();
+            waiting.await.unwrap().unwrap();
+        }
+
+        let (vector, events, insertion) = waiting_insertion(&owner);
+        let waiting = waits(insertion).await;
+        let user = opened_as_peer(&net, &owner.domain);
+        let near = user.domain.rdm_endpoint().address_vector(&vector);
+        let near = near.listen_at(any()).open().unwrap();
+        near.recv(vec![0; 8]).detach().unwrap();
+        let far = net.clone().driver(Driver::Task).peer().unwrap();
+        let sender = far.domain.rdm_endpoint().listen_at(any()).open().unwrap();
+        let to_near = sender.insert(near.local_addr()).unwrap();
+        let sent = sender.send("one", to_near).delivery_complete().await;
+        sent.unwrap();
+        while events.try_next().is_some() {}
+        waiting.await.unwrap().unwrap();
+    });
+}
+
+/// A shared receive that is matched with an announced message, and goes back when the sender is
+/// lost before it has sent that, is filled by a domain that came meanwhile.
+#[test]
+fn a_receive_that_goes_back_drives_who_came_meanwhile() {
+    with_every_user(|owner, net| async move {
+        let owner = owner.peer().unwrap();
+        let context = owner.domain.receive_context();
+        let context = context.rendezvous_min(1).open().unwrap();
+        let receive = context.recv(vec![0; 1 << 20]).post().unwrap();
+        let waiting = waits(receive).await;
+        let posted = || context.stats().receives.posted;
+        let first = opened_as_peer(&net.clone().driver(Driver::Task), &owner.domain);
+        let near = first.domain.endpoint().receive_context(&context);
+        let near = near.open().unwrap();
+        // Nothing drives it any more once it has announced the message.
+        let far = net.clone().driver(Driver::Manual).peer().unwrap();
+        let lost = far.domain.endpoint().open().unwrap();
+        let connected = connect_endpoints(&lost, &near, &first.fabric).await;
+        connected.unwrap();
+        let sending = lost.send(vec![1; 1 << 20]).post().unwrap();
+        while posted() > 0 {
+            far.domain.progress();
+            tokio::task::yield_now().await;
+        }
+        let user = opened_as_peer(&net, &owner.domain);
+        let next = user.domain.endpoint().receive_context(&context);
+        let next = next.open().unwrap();
+        let (sender, _far) = sender_to(&next, &user, &net).await;
+        assert!(posted() == 0 && !waiting.is_finished());
+        drop((sending, lost, far));
+        while posted() == 0 {
+            tokio::task::yield_now().await;
+        }
+        sender.send("one").await.unwrap();
+        let (received, _) = waiting.await.unwrap().unwrap();
+        assert_eq!(received.endpoint, Some(next.id()));
+    });
+}
+
+/// Endpoints and domains end while others read what they share: what was posted is reported all the
+/// same, and the reader goes on with those that come later.
+#[test]
+fn who_reads_goes_on_when_a_user_has_gone() {
+    with_every_user(|owner, net| async move {
+        let owner = owner.peer().unwrap();
+        let queue = owner.domain.completion_queue().open().unwrap();
+        let user = opened_as_peer(&net, &owner.domain);
+        let open = |user: &Peer| {
+            let near = user.domain.endpoint().completion_queue(&queue);
+            near.open().unwrap()
+        };
+        // An endpoint goes, and its domain stays.
+        let near = open(&user);
+        let (_sender, _far) = sender_to(&near, &user, &net).await;
+        near.recv(vec![0; 8]).queue(1).await.unwrap();
+        drop(near);
+        assert!(queue.next().await.unwrap().result.is_err());
+        // The domain goes too, while another task reads.
+        let near = open(&user);
+        let (_sender, _far) = sender_to(&near, &user, &net).await;
+        near.recv(vec![0; 8]).queue(2).await.unwrap();
+        let reader = queue.clone();
+        let waiting = waits(async move { [reader.next().await, reader.next().await] }).await;
+        drop((near, user));
+        let user = opened_as_peer(&net, &owner.domain);
+        let near = open(&user);
+        let (sender, _far) = sender_to(&near, &user, &net).await;
+        near.recv(vec![0; 8]).queue(3).await.unwrap();
+        sender.send("one").await.unwrap();
+        let of = |it: Option<Completion>| it.map(|it| (it.context.0, it.result.is_ok()));
+        let mut ended = waiting.await.unwrap().map(of);
+        ended.sort(); // A task or a thread ends what its domain has posted when it comes to it.
+        assert_eq!(ended, [Some((2, false)), Some((3, true))]);
+        // What waits for the end of all that the owner has opened drives the user, which has to end
+        // what it has of it.
+        near.recv(vec![0; 8]).queue(4).await.unwrap();
+        drop((near, queue));
+        owner.domain.closed().await;
+    });
+}
+
+/// Ruling 11: "If the runtime stops, every pending and later operation fails", which a reader in
+/// another runtime finds in the queue that it shares.
+#[test]
+fn who_reads_finds_the_end_of_another_runtime() {
+    with_every_user(|owner, net| async move {
+        let owner = owner.peer().unwrap();
+        let mut other = Builder::new_multi_thread();
+        let other = other.worker_threads(1).enable_all().build().unwrap();
+        let entered = other.enter();
+        let user = opened_as_peer(&net, &owner.domain);
+        drop(entered);
+        let queue = owner.domain.completion_queue().open().unwrap();
+        let near = user.domain.endpoint().completion_queue(&queue);
+        let near = near.open().unwrap();
+        near.recv(vec![0; 8]).queue(1).await.unwrap();
+        let reader = queue.clone();
+        let waiting = waits(async move { reader.next().await }).await;
+        std::thread::spawn(move || drop(other)).join().unwrap();
+        if user.domain.driver() == Driver::Thread {
+            return; // It has no runtime.
+        }
+        let ended = waiting.await.unwrap().unwrap().result.unwrap_err();
+        assert_eq!(ended.error.kind(), ErrorKind::DriverGone, "{ended:?}");
     });
 }

@@ -1,0 +1,87 @@
+//! What reading an object drives.
+
+use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+
+use super::ManualProgress;
+use crate::sync::{AtomicUsize, Lock, Ordering};
+
+/// The manual progress that reading an object drives: that of its domain, and of the domains and
+/// listeners that use it.
+///
+/// Most lists stay empty, and reading their objects takes no lock of theirs.
+#[derive(Debug)]
+pub(crate) struct ProgressList {
+    state: Lock<ListState>,
+    /// The number of the last change; 0 while the list is empty.
+    version: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct ListState {
+    /// Weak, since what is driven may lead to the object.
+    all: Vec<Weak<ManualProgress>>,
+    changes: usize,
+}
+
+impl ProgressList {
+    pub(crate) fn new() -> Self {
+        ProgressList {
+            state: Lock::new(ListState::default()),
+            version: AtomicUsize::new(0),
+        }
+    }
+
+    /// Has reading the object drive this progress until that ends. If it did not before, `wake`
+    /// wakes the readers that wait: from now on they drive it too.
+    pub(crate) fn add(&self, progress: Option<&Arc<ManualProgress>>, wake: impl FnOnce()) {
+        let Some(progress) = progress else {
+            return;
+        };
+        let mut state = self.state.lock("drive more");
+        let of = Arc::as_ptr(progress);
+        if state.all.iter().any(|it| it.as_ptr() == of) {
+            return;
+        }
+        state.all.push(Arc::downgrade(progress));
+        self.forget_gone(&mut state);
+        drop(state);
+        wake();
+    }
+
+    #[inline]
+    pub(super) fn version(&self) -> usize {
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub(super) fn all(&self) -> SmallVec<[Arc<ManualProgress>; 1]> {
+        let mut state = self.state.lock("list what to drive");
+        let all: SmallVec<_> = state.all.iter().filter_map(Weak::upgrade).collect();
+        if all.len() < state.all.len() {
+            self.forget_gone(&mut state);
+        }
+        all
+    }
+
+    fn forget_gone(&self, state: &mut ListState) {
+        state.all.retain(|it| it.strong_count() > 0);
+        state.changes += 1;
+        let version = if state.all.is_empty() {
+            0
+        } else {
+            state.changes
+        };
+        self.version.store(version, Ordering::Release);
+    }
+
+    /// Makes one turn of each, for a reader that does not wait.
+    #[inline]
+    pub(crate) fn turn(&self) {
+        if self.version() != 0 {
+            for progress in self.all() {
+                progress.turn();
+            }
+        }
+    }
+}
