@@ -298,15 +298,31 @@ impl Domain {
                 "the domain is bound to an event queue already",
             ));
         }
-        let reports = self.end_reports(events)?;
-        let name = format!("domain {}", self.inner.info.domain.name);
-        binding.dependence = Some(events.depend(name.into(), self.progress_by_hand())?);
         binding.events = Some(events.downgrade());
-        let registers = flags.contains(DomainBind::REG_MR);
-        self.inner.registers.store(registers, Ordering::Release);
         drop(binding);
-        self.inner.shards.report_ends_by(reports);
-        Ok(())
+        // Unlocked, since it wakes readers of the queue.
+        let bound = self.end_reports(events).and_then(|reports| {
+            let name = format!("domain {}", self.inner.info.domain.name);
+            Ok((
+                reports,
+                events.depend(name.into(), self.progress_by_hand())?,
+            ))
+        });
+        let mut binding = self.binding();
+        match bound {
+            Ok((reports, dependence)) => {
+                binding.dependence = Some(dependence);
+                let registers = flags.contains(DomainBind::REG_MR);
+                self.inner.registers.store(registers, Ordering::Release);
+                drop(binding);
+                self.inner.shards.report_ends_by(reports);
+                Ok(())
+            }
+            Err(error) => {
+                binding.events = None;
+                Err(error)
+            }
+        }
     }
 
     /// Reserves slots for the domain's own events, one for each driver, if the domain has a
