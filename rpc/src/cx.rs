@@ -129,8 +129,9 @@ pub(crate) struct CallParts {
 }
 
 impl Cx {
-    /// Creates the context of a call. Reuses `spare`, the context of an ended call, if nothing else
-    /// holds it: then no task waits on it, and its parts are overwritten in place.
+    /// Creates the context of a call. Reuses `spare`, the context of a call that was answered at its
+    /// first poll, if nothing else holds it: then it was never registered with a task, and its parts
+    /// are overwritten in place.
     #[inline]
     pub(crate) fn renew(
         spare: Option<Cx>,
@@ -146,7 +147,6 @@ impl Cx {
             *place.cancelled.get_mut() = 0;
             *place.started.get_mut() = false;
             *place.answered.get_mut() = false;
-            place.task.take();
             return Cx(spare);
         }
         Cx::make(method, peer, write)
@@ -294,6 +294,11 @@ impl Cx {
     /// Returns true only to the first caller, which counts the call: as begun, or as ended before.
     pub(crate) fn begin(&self) -> bool {
         !self.0.started.swap(true, Ordering::AcqRel)
+    }
+
+    /// As `begin`, of a call that nothing else can begin or end.
+    pub(crate) fn begin_alone(&self) {
+        self.0.started.store(true, Ordering::Release);
     }
 
     pub(crate) fn has_started(&self) -> bool {

@@ -79,6 +79,10 @@ pub(crate) struct MethodCounters {
     refused: AtomicU64,
     slow_polls: AtomicU64,
     time_us: AtomicU64,
+    /// The same of calls where their frames are read, by the only task that counts these.
+    started_there: AtomicU64,
+    succeeded_there: AtomicU64,
+    time_there_us: AtomicU64,
     times: metrics::ServedTimes,
 }
 
@@ -98,13 +102,27 @@ fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
+/// As `add`, to a counter that no other task increases.
+fn add_alone(counter: &AtomicU64, more: u64) {
+    counter.store(read(counter) + more, Ordering::Relaxed);
+}
+
 fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl MethodCounters {
     pub(crate) fn start(&self) {
         add(&self.started);
+    }
+
+    /// As `start`, where frames are read.
+    pub(crate) fn start_there(&self) {
+        add_alone(&self.started_there, 1);
     }
 
     /// Counts a handler whose first poll took long.
@@ -128,8 +146,23 @@ impl MethodCounters {
             0 => &self.succeeded,
             _ => &self.failed,
         });
-        let served_us = u64::try_from(served.as_micros()).unwrap_or(u64::MAX);
-        self.time_us.fetch_add(served_us, Ordering::Relaxed);
+        self.time_us.fetch_add(micros(served), Ordering::Relaxed);
+        self.record(call, code, served);
+    }
+
+    /// As `end`, of a call that is answered where its frame was read.
+    #[inline]
+    pub(crate) fn end_there(&self, call: &Cx, code: u32, served: Duration) {
+        if code != 0 || !call.has_started() || call.cancel_reason().is_some() {
+            return self.end(call, code, served);
+        }
+        add_alone(&self.succeeded_there, 1);
+        add_alone(&self.time_there_us, micros(served));
+        self.record(call, code, served);
+    }
+
+    #[inline]
+    fn record(&self, call: &Cx, code: u32, served: Duration) {
         caught(RECORDER, || {
             self.times.record(call.call().method, code, served)
         });
@@ -137,13 +170,13 @@ impl MethodCounters {
 
     pub(crate) fn snapshot(&self) -> MethodStats {
         MethodStats {
-            started: read(&self.started),
-            succeeded: read(&self.succeeded),
+            started: read(&self.started) + read(&self.started_there),
+            succeeded: read(&self.succeeded) + read(&self.succeeded_there),
             failed: read(&self.failed),
             cancelled: read(&self.cancelled),
             refused: read(&self.refused),
             slow_polls: read(&self.slow_polls),
-            time: Duration::from_micros(read(&self.time_us)),
+            time: Duration::from_micros(read(&self.time_us) + read(&self.time_there_us)),
         }
     }
 }
@@ -193,14 +226,14 @@ fn name_of(code: u32) -> &'static str {
 /// Creates the span of a call at its server. Disabled, it costs a check of the callsite. Fields are
 /// searched by name from the first on, so those of a call's end come first.
 #[inline]
-pub(crate) fn server_span(call: &Cx) -> Span {
+pub(crate) fn server_span(call: &Cx) -> Option<Span> {
     match tracing::level_enabled!(Level::INFO) {
-        true => enabled_server_span(call),
-        false => Span::none(),
+        true => enabled_server_span(call).filter(|it| !it.is_disabled()),
+        false => None,
     }
 }
 
-fn enabled_server_span(call: &Cx) -> Span {
+fn enabled_server_span(call: &Cx) -> Option<Span> {
     let span = || {
         info_span!(
             "rpc.server",
@@ -215,15 +248,15 @@ fn enabled_server_span(call: &Cx) -> Span {
             parent_span_id = call.trace().map(parent_span_id),
         )
     };
-    caught(SUBSCRIBER, span).unwrap_or_else(Span::none)
+    caught(SUBSCRIBER, span)
 }
 
 /// Creates the span of a call at its client.
 #[inline]
-pub(crate) fn client_span(method: &Method, trace: Option<TraceContext>) -> Span {
+pub(crate) fn client_span(method: &Method, trace: Option<TraceContext>) -> Option<Span> {
     match tracing::level_enabled!(Level::INFO) {
-        true => enabled_client_span(method, trace),
-        false => Span::none(),
+        true => Some(enabled_client_span(method, trace)).filter(|it| !it.is_disabled()),
+        false => None,
     }
 }
 
@@ -260,9 +293,6 @@ impl fmt::Display for Hexadecimal {
 
 /// Records how the call has ended.
 pub(crate) fn record_end(span: &Span, code: u32) {
-    if span.is_disabled() {
-        return;
-    }
     let name = name_of(code);
     span.record("rpc.response.status_code", name);
     if code != 0 {
@@ -271,8 +301,9 @@ pub(crate) fn record_end(span: &Span, code: u32) {
 }
 
 /// Records how the call has ended at its server, and ends its span.
-pub(crate) fn end_span(span: Span, code: u32) {
-    if !span.is_disabled() {
+#[inline]
+pub(crate) fn end_span(span: Option<Span>, code: u32) {
+    if let Some(span) = span {
         caught(SUBSCRIBER, || {
             record_end(&span, code);
             drop(span);

@@ -19,7 +19,7 @@ use crate::codec::{Arguments, CodecOf};
 use crate::cx::Cx;
 use crate::method::Method;
 use crate::observe;
-use crate::proto::{CallKey, CallProgress};
+use crate::proto::{CallEnd, CallKey, CallProgress};
 use crate::status::{Code, Result, Status};
 use crate::streaming::Streaming;
 use crate::wire::{CodecName, FrameBuf, Streams, TraceContext, budget_us};
@@ -29,8 +29,6 @@ use crate::wire::{CodecName, FrameBuf, Streams, TraceContext, budget_us};
 enum Limit {
     OfChannel,
     Within(Duration),
-    #[cfg(feature = "tower")]
-    Until(Instant),
     Unlimited,
 }
 
@@ -98,8 +96,8 @@ struct AnyCall {
     limit: Limit,
     waits: bool,
     receives: bool,
-    /// The deadline of the call whose handler makes this one; from the first poll on, the call's
-    /// own is in it too.
+    /// The deadline that does not depend on the first poll, such as that of the call whose handler
+    /// makes this one; from the first poll on, the call's own is in it too.
     deadline: Option<Instant>,
     /// Settings that few calls have.
     extras: Option<Box<Extras>>,
@@ -245,17 +243,11 @@ impl<T, E> Call<T, E> {
 
     /// Fixes the deadline, counted from `begun`, for clones too; returns it.
     pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
-        let deadline = match self.call.limit {
-            Limit::OfChannel => {
-                let of_channel = self.call.record.channel.deadline;
-                of_channel.and_then(|it| begun.checked_add(it))
-            }
-            Limit::Within(time) => begun.checked_add(time),
-            Limit::Until(deadline) => Some(deadline),
-            Limit::Unlimited => None,
-        };
-        self.call.limit = deadline.map_or(Limit::Unlimited, Limit::Until);
-        deadline
+        let call = &mut self.call;
+        let own = call.limit().and_then(|it| begun.checked_add(it));
+        call.limit = Limit::Unlimited;
+        call.deadline = [own, call.deadline].into_iter().flatten().min();
+        call.deadline
     }
 }
 
@@ -294,18 +286,18 @@ impl AnyCall {
         self.extras.get_or_insert_default()
     }
 
-    /// Sets the deadline to the earlier of both, and returns the time until then.
-    fn set_deadline(&mut self, now: Instant) -> Result<Option<Duration>> {
-        let limit = match self.limit {
+    /// Returns the time that the call may take from its first poll on.
+    fn limit(&self) -> Option<Duration> {
+        match self.limit {
             Limit::OfChannel => self.record.channel.deadline,
             Limit::Within(time) => Some(time),
-            #[cfg(feature = "tower")]
-            Limit::Until(at) => {
-                self.deadline = Some(self.deadline.map_or(at, |it| it.min(at)));
-                None
-            }
             Limit::Unlimited => None,
-        };
+        }
+    }
+
+    /// Sets the deadline to the earlier of both, and returns the time until then.
+    fn set_deadline(&mut self, now: Instant) -> Result<Option<Duration>> {
+        let limit = self.limit();
         let own = limit.and_then(|it| now.checked_add(it));
         let left = match (own, self.deadline) {
             (own, Some(inherited)) if own.is_none_or(|own| inherited < own) => {
@@ -331,11 +323,14 @@ impl AnyCall {
     }
 
     /// Begins the call at its first poll.
+    #[inline]
     fn start(&mut self, task: &Waker) -> Result<()> {
         self.record.channel.counters.begin();
         self.state = State::AtProgram;
         let trace = self.extras.as_ref().and_then(|it| it.trace);
-        self.record.span = observe::client_span(self.record.method, trace);
+        if let Some(span) = observe::client_span(self.record.method, trace) {
+            self.extras().span = Some(span);
+        }
         match &mut self.frame {
             Ok(frame) => {
                 let extras = &mut self.extras;
@@ -358,6 +353,7 @@ impl AnyCall {
     }
 
     /// Begins the call on the current connection, or waits for one.
+    #[inline]
     fn begin(&mut self, left: Option<Duration>, task: &Waker) -> Result<()> {
         let connection = self.record.channel.current();
         let Ok(frame) = &mut self.frame else {
@@ -389,80 +385,101 @@ impl AnyCall {
 
     /// Begins the call if it has not begun, and returns its progress.
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> CallProgress {
-        let mut has_begun = false; // It keeps this waker already.
-        if let State::Described = self.state {
-            if let Err(status) = self.start(cx.waker()) {
-                return CallProgress::Ended(Err(status));
-            }
-            has_begun = true;
-        }
-        loop {
-            let (connection, key) = match &mut self.state {
-                State::Begun(connection, key) => (connection, *key),
-                State::Waiting(waiting) => {
-                    if waiting.as_mut().poll(cx).is_pending() {
-                        return CallProgress::Pending;
-                    }
-                    self.state = State::Done;
-                    let begun = match self.time_left() {
-                        Some(Duration::ZERO) => Err(Status::not_started(
-                            Code::DeadlineExceeded,
-                            "it waited for a connection",
-                        )),
-                        left => self.begin(left, cx.waker()),
-                    };
-                    if let Err(status) = begun {
-                        return CallProgress::Ended(Err(status));
-                    }
-                    has_begun = true;
-                    continue;
-                }
-                _ => unreachable!("a call is not polled after its end"),
-            };
-            let (progress, _ended) = match has_begun {
-                true => (CallProgress::Pending, None),
-                false => connection.poll_call(key, cx.waker(), || Unsent {
-                    frame: self.frame.as_mut().expect("it is described"),
-                    method: self.record.method.id,
-                    deadline: self.deadline,
-                }),
-            };
-            match progress {
-                CallProgress::Pending => {
-                    let Some(extras) = &mut self.extras else {
-                        return CallProgress::Pending;
-                    };
-                    if let Items::Pump(pump) = &mut extras.items
-                        && self.frame.as_ref().is_ok_and(|it| it.is_empty())
-                        && let Err(status) = pump.poll(connection, key, cx)
-                    {
-                        connection.abandon(key);
-                        self.state = State::Done;
-                        return CallProgress::Ended(Err(status));
-                    }
-                    return CallProgress::Pending;
-                }
-                CallProgress::Ended(Err(status)) => {
-                    self.state = State::Done;
-                    // The call waited for the window of a connection that takes no more calls.
-                    if !self.may_wait(&status) {
-                        return CallProgress::Ended(Err(status));
-                    }
-                    self.wait();
-                }
-                CallProgress::Ended(Ok(end)) => {
-                    self.state = State::AtProgram;
+        // Most calls are polled twice: to begin, and once they have ended.
+        match &self.state {
+            State::Described => match self.start(cx.waker()) {
+                Ok(()) => self.poll_begun(cx),
+                Err(status) => CallProgress::Ended(Err(status)),
+            },
+            State::Begun(connection, key) => match connection.take_plain_end(*key) {
+                Some((end, _at)) => {
                     #[cfg(feature = "metrics")]
                     {
-                        self.record.ended = _ended;
+                        self.record.ended = Some(_at);
                     }
-                    return CallProgress::Ended(Ok(end));
+                    self.handle_end(end, cx)
                 }
-                CallProgress::Begun => return CallProgress::Begun,
-                CallProgress::Send(_) | CallProgress::Item(..) => {
-                    unreachable!("it is sent there, and its stream begins first")
-                }
+                None => self.poll_open(cx),
+            },
+            State::Waiting(_) => self.poll_begun(cx),
+            State::AtProgram | State::Done => unreachable!("a call is not polled after its end"),
+        }
+    }
+
+    /// Waits for a connection, if there is none. Then sends the items of the call.
+    #[inline]
+    fn poll_begun(&mut self, cx: &mut Context<'_>) -> CallProgress {
+        while let State::Waiting(waiting) = &mut self.state {
+            if waiting.as_mut().poll(cx).is_pending() {
+                return CallProgress::Pending;
             }
+            self.state = State::Done;
+            let begun = match self.time_left() {
+                Some(Duration::ZERO) => {
+                    let what = "it waited for a connection";
+                    Err(Status::not_started(Code::DeadlineExceeded, what))
+                }
+                left => self.begin(left, cx.waker()),
+            };
+            if let Err(status) = begun {
+                return CallProgress::Ended(Err(status));
+            }
+        }
+        match &self.extras {
+            None => CallProgress::Pending,
+            Some(_) => self.poll_items(cx),
+        }
+    }
+
+    fn poll_items(&mut self, cx: &mut Context<'_>) -> CallProgress {
+        let is_sent = self.frame.as_ref().is_ok_and(|it| it.is_empty());
+        if let Some(extras) = &mut self.extras
+            && let Items::Pump(pump) = &mut extras.items
+            && is_sent
+            && let State::Begun(connection, key) = &self.state
+            && let Err(status) = pump.poll(connection, *key, cx)
+        {
+            connection.abandon(*key);
+            self.state = State::Done;
+            return CallProgress::Ended(Err(status));
+        }
+        CallProgress::Pending
+    }
+
+    /// Polls a call that waits for the window, has a stream, or was woken for nothing.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> CallProgress {
+        let State::Begun(connection, key) = &self.state else {
+            unreachable!("it has begun");
+        };
+        let progress = connection.poll_call(*key, cx.waker(), || Unsent {
+            frame: self.frame.as_mut().expect("it is described"),
+            method: self.record.method.id,
+            deadline: self.deadline,
+        });
+        match progress {
+            CallProgress::Pending => self.poll_begun(cx),
+            CallProgress::Ended(end) => self.handle_end(end, cx),
+            CallProgress::Begun => CallProgress::Begun,
+            CallProgress::Send(_) | CallProgress::Item(..) => {
+                unreachable!("it is sent there, and its stream begins first")
+            }
+        }
+    }
+
+    #[inline]
+    fn handle_end(&mut self, end: CallEnd, cx: &mut Context<'_>) -> CallProgress {
+        if end.is_ok() {
+            self.state = State::AtProgram;
+            return CallProgress::Ended(end);
+        }
+        self.state = State::Done;
+        match end {
+            // The call waited for the window of a connection that takes no more calls.
+            Err(status) if self.may_wait(&status) => {
+                self.wait();
+                self.poll_begun(cx)
+            }
+            end => CallProgress::Ended(end),
         }
     }
 
@@ -471,11 +488,7 @@ impl AnyCall {
         let State::Begun(connection, key) = std::mem::replace(&mut self.state, State::Done) else {
             unreachable!("only what was sent begins");
         };
-        let (pump, body) = match self.extras.take() {
-            Some(extras) => extras.into_rest(),
-            None => (None, None),
-        };
-        ReceivedItems::new(connection, key, pump, body, self.record.take())
+        ReceivedItems::new(connection, key, self.extras.take(), self.record.clone())
     }
 
     /// Returns whether another connection may take a call that failed with this status.
@@ -499,9 +512,11 @@ impl AnyCall {
     }
 
     /// Records how the call has ended.
+    #[inline]
     fn end(&mut self, end: Result<u32, &Status>) {
         self.state = State::Done;
-        self.record.end(end);
+        let span = self.extras.as_ref().and_then(|it| it.span.as_ref());
+        self.record.end(end, span);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::drive::{
 };
 use crate::lend::{BodyRoom, fetch};
 use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
-use crate::proto::{CallKey, CallProgress, ClientMachine, ResponseOutcome, Time};
+use crate::proto::{CallEnd, CallKey, CallProgress, ClientMachine, ResponseOutcome, Time};
 use crate::status::{Code, Result, Started, Status};
 use crate::wire::{
     BatchBuf, CallId, CodecName, Frame, FrameBuf, FrameHead, Hello, Streams, Violation, budget_us,
@@ -173,6 +173,7 @@ impl ClientConnection {
     ///
     /// # Errors
     /// The reason why the call cannot be made; it has not started.
+    #[inline]
     pub(crate) fn begin(
         self: &Arc<Self>,
         call: &NewCall,
@@ -233,6 +234,7 @@ impl ClientConnection {
 
     /// Sends a frame in the order of the calls, alone or gathered with others. Called under the
     /// lock.
+    #[inline]
     fn send(&self, state: &mut State, frame: &mut FrameBuf) -> Result<(), Error> {
         if state.gathers && !state.gathered.has_room(frame.len()) {
             self.send_gathered(state);
@@ -279,25 +281,18 @@ impl ClientConnection {
         }
     }
 
-    /// Returns the call's progress, and, if it has ended without streams, when its response
-    /// arrived. Sends the call's request if it was waiting and it is its turn, and the credit for
-    /// an item that was read.
+    /// Takes the end of a call without streams, if it has ended, with the time at which the last
+    /// message was read.
     #[inline]
-    pub(crate) fn poll_call<'f>(
-        &self,
-        key: CallKey,
-        task: &Waker,
-        request: impl FnOnce() -> Unsent<'f>,
-    ) -> (CallProgress, Option<Instant>) {
-        let end = {
-            let state = &mut *self.lock();
-            let end = state.machine.take_plain_end(key);
-            end.map(|it| (CallProgress::Ended(it), Some(state.read_at)))
-        };
-        end.unwrap_or_else(|| (self.poll_open_call(key, task, request), None))
+    pub(crate) fn take_plain_end(&self, key: CallKey) -> Option<(CallEnd, Instant)> {
+        let state = &mut *self.lock();
+        let end = state.machine.take_plain_end(key)?;
+        Some((end, state.read_at))
     }
 
-    fn poll_open_call<'f>(
+    /// Returns the call's progress. Sends the call's request if it was waiting and it is its turn,
+    /// and the credit for an item that was read.
+    pub(crate) fn poll_call<'f>(
         &self,
         key: CallKey,
         task: &Waker,
@@ -435,10 +430,12 @@ impl ClientConnection {
         turn: &mut ReadTurn<Woken>,
         after: &mut Aftermath,
     ) -> Result<(), Violation> {
-        match Frame::decode(frame)? {
-            Frame::Response(response) => {
+        // Matched in place: frames are large.
+        match &Frame::decode(frame) {
+            Err(violation) => Err(*violation),
+            Ok(Frame::Response(response)) => {
                 let keep = |body: &[u8]| turn.bodies.copy(message, body);
-                match state.machine.handle_response(&response, keep)? {
+                match state.machine.handle_response(response, keep)? {
                     ResponseOutcome::Ended(woken) => {
                         turn.kept.woken += 1;
                         turn.kept.wake.extend(woken);
@@ -448,6 +445,19 @@ impl ClientConnection {
                 }
                 Ok(())
             }
+            Ok(other) => self.handle_other(state, other, turn, after),
+        }
+    }
+
+    /// Handles a frame other than a response.
+    fn handle_other(
+        &self,
+        state: &mut State,
+        frame: &Frame<'_>,
+        turn: &mut ReadTurn<Woken>,
+        after: &mut Aftermath,
+    ) -> Result<(), Violation> {
+        match *frame {
             Frame::Item(call, item) => {
                 turn.kept
                     .wake
@@ -467,7 +477,7 @@ impl ClientConnection {
                 after.is_closing = true;
                 Ok(())
             }
-            Frame::Request(_) | Frame::Cancel(_) | Frame::Taken(_) => {
+            Frame::Request(_) | Frame::Response(_) | Frame::Cancel(_) | Frame::Taken(_) => {
                 Err(Violation("a frame that servers do not send"))
             }
         }

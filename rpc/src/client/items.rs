@@ -6,15 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use futures::Stream;
 use tokio_fabric::op::Op;
 
 use super::connection::ClientConnection;
-use super::request::CallRecord;
+use super::request::{CallRecord, Extras, Items};
 use crate::codec::{self, CodecOf};
 use crate::drive::ItemSending;
-use crate::lend::LentRead;
 use crate::limits::STREAM_ITEMS;
 use crate::proto::{CallKey, CallProgress, ItemBody};
 use crate::status::{Result, Started, Status};
@@ -106,9 +104,8 @@ impl ItemPump {
 pub struct ReceivedItems {
     /// `None` once the call has ended.
     call: Option<(Arc<ClientConnection>, CallKey)>,
-    pump: Option<Box<ItemPump>>,
-    /// The request, if it is by reference: access to it is revoked at the call's end.
-    body: Option<Box<LentRead<Bytes>>>,
+    /// With the stream that it sends, and the request, if that is by reference.
+    extras: Option<Box<Extras>>,
     record: CallRecord,
 }
 
@@ -116,14 +113,12 @@ impl ReceivedItems {
     pub(super) fn new(
         connection: Arc<ClientConnection>,
         key: CallKey,
-        pump: Option<Box<ItemPump>>,
-        body: Option<Box<LentRead<Bytes>>>,
+        extras: Option<Box<Extras>>,
         record: CallRecord,
     ) -> ReceivedItems {
         ReceivedItems {
             call: Some((connection, key)),
-            pump,
-            body,
+            extras,
             record,
         }
     }
@@ -133,14 +128,15 @@ impl ReceivedItems {
             return Poll::Ready(None);
         };
         // First, so that a server that always has an item cannot delay it.
-        let pumped = self.pump.as_mut().map(|it| it.poll(connection, *key, cx));
-        if let Some(Err(status)) = pumped {
+        if let Some(extras) = &mut self.extras
+            && let Items::Pump(pump) = &mut extras.items
+            && let Err(status) = pump.poll(connection, *key, cx)
+        {
             self.give_up(Some(&status));
             return Poll::Ready(Some(Err(status)));
         }
         let unsent = || unreachable!("it was sent before its stream began");
-        let (progress, _) = connection.poll_call(*key, cx.waker(), unsent);
-        let end = match progress {
+        let end = match connection.poll_call(*key, cx.waker(), unsent) {
             CallProgress::Pending => return Poll::Pending,
             CallProgress::Item(body, _) => return Poll::Ready(Some(Ok(body))),
             CallProgress::Ended(end) => end,
@@ -148,8 +144,9 @@ impl ReceivedItems {
                 unreachable!("it was sent, and begins once")
             }
         };
-        (self.call, self.pump, self.body) = (None, None, None);
-        self.record.end(end.as_ref().map(|(code, _)| *code));
+        self.drop_lent();
+        self.call = None;
+        self.end(end.as_ref().map(|(code, _)| *code));
         Poll::Ready(match end {
             Ok((0, _)) => None,
             Ok(_) => Some(Err(codec::another_type())),
@@ -160,14 +157,25 @@ impl ReceivedItems {
     /// Revokes access to lent memory, then cancels the call. `why`: the reason; `None`: the caller
     /// drops it.
     fn give_up(&mut self, why: Option<&Status>) {
-        (self.pump, self.body) = (None, None);
+        self.drop_lent();
         if let Some((connection, key)) = self.call.take() {
             connection.abandon(key);
             match why {
-                Some(status) => self.record.end(Err(status)),
+                Some(status) => self.end(Err(status)),
                 None => self.record.drop_call(),
             }
         }
+    }
+
+    fn drop_lent(&mut self) {
+        if let Some(extras) = &mut self.extras {
+            extras.drop_lent();
+        }
+    }
+
+    fn end(&self, end: Result<u32, &Status>) {
+        let span = self.extras.as_ref().and_then(|it| it.span.as_ref());
+        self.record.end(end, span);
     }
 }
 

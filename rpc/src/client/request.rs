@@ -36,6 +36,8 @@ pub(super) struct Extras {
     /// Length of that body.
     body_len: u64,
     pub(super) reserved: Option<Reservation>,
+    /// The call's span, if a subscriber wants it.
+    pub(super) span: Option<Span>,
 }
 
 /// The stream that a call sends.
@@ -70,13 +72,9 @@ impl Extras {
         (matches!(self.items, Items::Pump(_)), self.body_len)
     }
 
-    /// Returns the parts that are needed after the call's result stream has begun.
-    pub(super) fn into_rest(self) -> (Option<Box<ItemPump>>, Option<Box<LentRead<Bytes>>>) {
-        let pump = match self.items {
-            Items::Pump(pump) => Some(pump),
-            _ => None,
-        };
-        (pump, self.body)
+    /// Drops the stream, and the body, access to which is revoked.
+    pub(super) fn drop_lent(&mut self) {
+        (self.items, self.body) = (Items::None, None);
     }
 }
 
@@ -143,11 +141,11 @@ pub(super) fn too_large(len: u64, max: u64) -> Status {
     Status::not_started(Code::TooLarge, what)
 }
 
-/// The record of a call: its counters and its span.
+/// The record of a call, for its channel's counters.
+#[derive(Clone)]
 pub(super) struct CallRecord {
     pub(super) channel: Arc<ChannelInner>,
     pub(super) method: &'static Method,
-    pub(super) span: Span,
     /// The time of its first poll.
     #[cfg(feature = "metrics")]
     pub(super) begun: Option<Instant>,
@@ -158,11 +156,11 @@ pub(super) struct CallRecord {
 
 impl CallRecord {
     /// Creates the record of a call that has not been polled yet.
+    #[inline]
     pub(super) fn new(channel: &Arc<ChannelInner>, method: &'static Method) -> CallRecord {
         CallRecord {
             channel: Arc::clone(channel),
             method,
-            span: Span::none(),
             #[cfg(feature = "metrics")]
             begun: None,
             #[cfg(feature = "metrics")]
@@ -172,30 +170,23 @@ impl CallRecord {
 
     /// Records the only end of a call that was polled: the code of its response, or why there is
     /// none.
-    pub(super) fn end(&self, end: Result<u32, &Status>) {
+    #[inline]
+    pub(super) fn end(&self, end: Result<u32, &Status>, span: Option<&Span>) {
         self.channel.counters.end(end);
-        let code = observe::code_of(end);
-        observe::record_end(&self.span, code);
+        if let Some(span) = span {
+            observe::record_end(span, observe::code_of(end));
+        }
         #[cfg(feature = "metrics")]
         if let Some(begun) = self.begun {
             let times = &self.channel.counters.times;
             let ended = self.ended.unwrap_or_else(Instant::now);
-            times.record(self.method, code, ended.saturating_duration_since(begun));
+            let took = ended.saturating_duration_since(begun);
+            times.record(self.method, observe::code_of(end), took);
         }
     }
 
     /// Records that the caller has dropped the call.
     pub(super) fn drop_call(&self) {
         self.channel.counters.drop_call();
-    }
-
-    /// Takes the record, for the rest of the call.
-    pub(super) fn take(&mut self) -> CallRecord {
-        CallRecord {
-            span: std::mem::replace(&mut self.span, Span::none()),
-            #[cfg(feature = "metrics")]
-            begun: self.begun,
-            ..CallRecord::new(&self.channel, self.method)
-        }
     }
 }

@@ -91,8 +91,9 @@ impl Start {
         // as a slow poll.
         let mut turn = ServerTurn::new();
         turn.begin_at(cx.call().received);
+        turn.kept.permit = permit;
         let of_call = cx.clone();
-        let started = running::start(&connection, cx, permit, None, &mut turn, polls, |cx, _| {
+        let started = running::start(&connection, cx, None, &mut turn, polls, |cx, _| {
             connection.server.dispatch(&mut Incoming {
                 cx,
                 body: IncomingBody::Own(body?.into()),
@@ -103,6 +104,7 @@ impl Start {
             })
         });
         if let Err(status) = started {
+            turn.kept.permit = None;
             connection.answer(&of_call, Reply::refusal(&status), turn.last, None);
         }
     }

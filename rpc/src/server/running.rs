@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use tracing::Span;
 
 use super::connection::{ServerConnection, ServerTurn};
 use super::items::SentItems;
-use super::listening::{CallPermit, ServerShared};
+use super::listening::CallPermit;
 use super::service::{Handling, Reply};
 use crate::caught::{caught, drop_caught, log};
 use crate::cx::{CancelReason, Cx};
@@ -29,17 +28,17 @@ use crate::wire::Streams;
 ///
 /// # Errors
 /// The reason why it has not begun.
-pub(super) fn start<S: Deref<Target = ServerShared>>(
+#[inline]
+pub(super) fn start(
     connection: &Arc<ServerConnection>,
     cx: Cx,
-    permit: Option<CallPermit<S>>,
     mut unopened: Option<Streams>,
     turn: &mut ServerTurn,
     polls: bool,
     begin: impl FnOnce(&Cx, &mut ServerTurn) -> Result<Handling>,
 ) -> Result<()> {
     let (mut begun, mut handling, mut reply) = (Ok(()), None, None);
-    let mut span = Span::none();
+    let mut span = None;
     // The task, if there is one, polls the handler again with its own waker.
     let mut unwoken = Context::from_waker(Waker::noop());
     let ran = cx.sync_scope(|| {
@@ -53,7 +52,7 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
             }
             span = observe::server_span(&cx);
             if polls && !cx.call().method.spawn {
-                let _entered = span.enter();
+                let _entered = span.as_ref().map(Span::enter);
                 if let Poll::Ready(ready) = handling.poll(&mut unwoken) {
                     reply = Some(ready);
                 }
@@ -74,8 +73,6 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
         && reply.items.is_none()
         && connection.fits(reply)
     {
-        // Before the answer, since a client that has it may call again.
-        drop(permit);
         connection.answer_at_once(&cx, reply, turn);
         observe::end_span(span, reply.code);
         // The memory of the handler is empty and can be reused.
@@ -92,7 +89,7 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
         items: None,
         timer: None,
         span,
-        permit: permit.map(|it| it.own(&connection.server)),
+        permit: turn.kept.permit.take(),
     };
     if running.go_on(reply, &mut unwoken).is_ready() {
         return Ok(());
@@ -149,7 +146,7 @@ struct Running {
     /// The stream that the handler has returned, until the stream has ended.
     items: Option<SentItems>,
     timer: Option<Pin<Box<Sleep>>>,
-    span: Span,
+    span: Option<Span>,
     /// Passed to the answer, which drops it before it is sent, since a client that has the answer
     /// may call again.
     permit: Option<CallPermit>,
@@ -219,7 +216,7 @@ impl Running {
         let method = self.cx.method();
         caught(format_args!("what a handler of {method} held"), || {
             self.cx.sync_scope(|| {
-                let _entered = self.span.enter();
+                let _entered = self.span.as_ref().map(Span::enter);
                 all = None;
             });
         });
@@ -250,7 +247,7 @@ impl Running {
     fn answer(&mut self, reply: Reply, permit: Option<CallPermit>) {
         let served = self.cx.call().received.elapsed();
         let code = self.connection.answer(&self.cx, reply, served, permit);
-        observe::end_span(std::mem::replace(&mut self.span, Span::none()), code);
+        observe::end_span(self.span.take(), code);
     }
 }
 
@@ -258,14 +255,14 @@ impl Running {
 /// a part that panics is dropped here.
 fn poll_within<T>(
     cx: &Cx,
-    span: &Span,
+    span: &Option<Span>,
     part: &mut Option<T>,
     reply: &mut Option<Reply>,
     poll: impl FnOnce(&mut T) -> Poll<Reply>,
 ) {
     let has_panicked = cx.sync_scope(|| {
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let _entered = span.enter();
+            let _entered = span.as_ref().map(Span::enter);
             if let Some(part) = part
                 && let Poll::Ready(ready) = poll(part)
             {

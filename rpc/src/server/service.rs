@@ -466,7 +466,11 @@ impl Routes {
     pub(crate) fn handle(&self, call: &mut Incoming<'_>) -> Result<Handling> {
         let (cx, routed) = (call.cx, self.at(call.cx.call().route));
         let handling = routed.service.call(routed.index, call)?;
-        if cx.begin() {
+        if let IncomingBody::Read { .. } = call.body {
+            // The call is not open at its connection yet.
+            cx.begin_alone();
+            routed.counters.start_there();
+        } else if cx.begin() {
             routed.counters.start();
         }
         Ok(handling)

@@ -331,17 +331,14 @@ impl<W> ClientMachine<W> {
     #[inline]
     fn take_end(&mut self, key: CallKey) -> Option<CallEnd> {
         let call = &mut self.calls[key.0];
+        if !matches!(call.state, CallState::Ended(_)) {
+            return None;
+        }
+        call.streams = None;
+        self.vacant.push(key.0);
         match std::mem::replace(&mut call.state, CallState::Vacant) {
-            CallState::Ended(end) => {
-                call.streams = None;
-                self.vacant.push(key.0);
-                Some(end)
-            }
-            CallState::Vacant => unreachable!("a key is given back once"),
-            other => {
-                call.state = other;
-                None
-            }
+            CallState::Ended(end) => Some(end),
+            _ => unreachable!("it has ended"),
         }
     }
 
