@@ -111,10 +111,6 @@ fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
 impl MethodCounters {
     pub(crate) fn start(&self) {
         add(&self.started);
@@ -146,18 +142,19 @@ impl MethodCounters {
             0 => &self.succeeded,
             _ => &self.failed,
         });
-        self.time_us.fetch_add(micros(served), Ordering::Relaxed);
+        let served_us = u64::try_from(served.as_micros()).unwrap_or(u64::MAX);
+        self.time_us.fetch_add(served_us, Ordering::Relaxed);
         self.record(call, code, served);
     }
 
     /// As `end`, of a call that is answered where its frame was read.
     #[inline]
-    pub(crate) fn end_there(&self, call: &Cx, code: u32, served: Duration) {
+    pub(crate) fn end_there(&self, call: &Cx, code: u32, served: Duration, served_us: u32) {
         if code != 0 || !call.has_started() || call.cancel_reason().is_some() {
             return self.end(call, code, served);
         }
         add_alone(&self.succeeded_there, 1);
-        add_alone(&self.time_there_us, micros(served));
+        add_alone(&self.time_there_us, served_us.into());
         self.record(call, code, served);
     }
 
@@ -321,7 +318,7 @@ pub(crate) fn code_of(end: Result<u32, &Status>) -> u32 {
 
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics {
-    use std::sync::{OnceLock, PoisonError, RwLock};
+    use std::sync::OnceLock;
     use std::time::Duration;
 
     use ::metrics::{Histogram, counter, histogram};
@@ -369,34 +366,44 @@ pub(crate) mod metrics {
         }
     }
 
-    /// Durations of a channel's calls, in a list by the numbers of their methods, of which there
-    /// are few.
+    /// Durations of a channel's calls: a list by their methods, of which there are few.
     #[derive(Debug, Default)]
-    pub(crate) struct CalledTimes(RwLock<Vec<(u32, Histogram)>>);
+    pub(crate) struct CalledTimes(OnceLock<Box<TimesOfMethod>>);
+
+    #[derive(Debug)]
+    pub(crate) struct TimesOfMethod {
+        method: u32,
+        results: Histogram,
+        next: CalledTimes,
+    }
 
     impl CalledTimes {
         pub(crate) fn record(&self, method: &Method, code: u32, took: Duration) {
-            let histogram = match code {
-                0 => self.of_results(method),
-                code => called_histogram(method, code),
-            };
-            histogram.record(took.as_secs_f64());
+            match code {
+                0 => self.of_results(method).record(took.as_secs_f64()),
+                code => called_histogram(method, code).record(took.as_secs_f64()),
+            }
         }
 
-        /// Returns the histogram of successful calls. The recorder is the program's, so it is
-        /// called without the lock.
-        fn of_results(&self, method: &Method) -> Histogram {
-            let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, histogram)) = known.iter().find(|(id, _)| *id == method.id) {
-                return histogram.clone();
+        /// Returns the histogram of successful calls. The recorder is the program's, so nothing is
+        /// locked while it is called.
+        fn of_results(&self, method: &Method) -> &Histogram {
+            let mut list = self;
+            loop {
+                match list.0.get() {
+                    Some(times) if times.method == method.id => return &times.results,
+                    Some(times) => list = &times.next,
+                    None => {
+                        let times = TimesOfMethod {
+                            method: method.id,
+                            results: called_histogram(method, 0),
+                            next: CalledTimes::default(),
+                        };
+                        // If another thread was faster, its entry is looked at next.
+                        let _ = list.0.set(Box::new(times));
+                    }
+                }
             }
-            drop(known);
-            let histogram = called_histogram(method, 0);
-            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            if known.iter().all(|(id, _)| *id != method.id) {
-                known.push((method.id, histogram.clone()));
-            }
-            histogram
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::codec::{Arguments, CodecOf};
 use crate::cx::Cx;
 use crate::method::Method;
 use crate::observe;
-use crate::proto::{CallEnd, CallKey, CallProgress};
+use crate::proto::{CallKey, CallProgress};
 use crate::status::{Code, Result, Status};
 use crate::streaming::Streaming;
 use crate::wire::{CodecName, FrameBuf, Streams, TraceContext, budget_us};
@@ -87,6 +87,9 @@ pub struct Call<T, E = Status> {
 struct AnyCall {
     record: CallRecord,
     state: State,
+    /// Number of the call at its connection, once it has begun, and the connection.
+    key: CallKey,
+    connection: Option<Arc<ClientConnection>>,
     /// The request behind room for its header, empty once it is sent; or the reason why there is
     /// none.
     frame: Result<FrameBuf>,
@@ -103,11 +106,12 @@ struct AnyCall {
     extras: Option<Box<Extras>>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Described,
     /// Waits for a connection.
-    Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
-    Begun(Arc<ClientConnection>, CallKey),
+    Waiting,
+    Begun,
     /// Code of the program may run, when the call begins or its response is decoded. If it panics,
     /// the call counts as dropped.
     AtProgram,
@@ -128,6 +132,8 @@ impl Channel {
             call: AnyCall {
                 record: CallRecord::new(&self.inner, method),
                 state: State::Described,
+                key: CallKey::default(),
+                connection: None,
                 frame: arguments.frame,
                 codec: arguments.codec,
                 limit: Limit::OfChannel,
@@ -222,6 +228,19 @@ impl<T, E: From<Status>> Call<T, E> {
 }
 
 impl<T, E> Call<T, E> {
+    /// Decodes the response, which arrived at that time, if it is known.
+    #[inline]
+    fn decode(&mut self, code: u32, body: Bytes, at: Option<Instant>) -> Result<T, E> {
+        let result = (self.decode)(code, body);
+        // A result that cannot be decoded is an error.
+        let code = match result.is_ok() || code != 0 {
+            true => code,
+            false => Code::Internal.number(),
+        };
+        self.call.end(Ok(code), at);
+        result
+    }
+
     /// Returns the domain of the call's channel, in which memory that it lends is registered.
     pub(crate) fn domain(&self) -> &Domain {
         self.call.record.channel.domain()
@@ -261,6 +280,8 @@ impl<T, E> Clone for Call<T, E> {
             call: AnyCall {
                 record: CallRecord::new(&call.record.channel, call.record.method),
                 state: State::Described,
+                key: CallKey::default(),
+                connection: None,
                 frame: match call.state {
                     State::Described => call.frame.clone(),
                     _ => {
@@ -376,7 +397,10 @@ impl AnyCall {
             extras.reserved = None;
         }
         match begun {
-            Ok(key) => self.state = State::Begun(connection, key),
+            Ok(key) => {
+                (self.state, self.key) = (State::Begun, key);
+                self.connection = Some(connection);
+            }
             Err(status) if self.may_wait(&status) => self.wait(),
             Err(status) => return Err(status),
         }
@@ -385,23 +409,13 @@ impl AnyCall {
 
     /// Begins the call if it has not begun, and returns its progress.
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> CallProgress {
-        // Most calls are polled twice: to begin, and once they have ended.
-        match &self.state {
+        match self.state {
             State::Described => match self.start(cx.waker()) {
                 Ok(()) => self.poll_begun(cx),
                 Err(status) => CallProgress::Ended(Err(status)),
             },
-            State::Begun(connection, key) => match connection.take_plain_end(*key) {
-                Some((end, _at)) => {
-                    #[cfg(feature = "metrics")]
-                    {
-                        self.record.ended = Some(_at);
-                    }
-                    self.handle_end(end, cx)
-                }
-                None => self.poll_open(cx),
-            },
-            State::Waiting(_) => self.poll_begun(cx),
+            State::Begun => self.poll_open(cx),
+            State::Waiting => self.poll_begun(cx),
             State::AtProgram | State::Done => unreachable!("a call is not polled after its end"),
         }
     }
@@ -409,7 +423,9 @@ impl AnyCall {
     /// Waits for a connection, if there is none. Then sends the items of the call.
     #[inline]
     fn poll_begun(&mut self, cx: &mut Context<'_>) -> CallProgress {
-        while let State::Waiting(waiting) = &mut self.state {
+        while self.state == State::Waiting {
+            let waiting = &mut self.extras().waiting;
+            let waiting = waiting.as_mut().expect("it waits for something");
             if waiting.as_mut().poll(cx).is_pending() {
                 return CallProgress::Pending;
             }
@@ -436,10 +452,10 @@ impl AnyCall {
         if let Some(extras) = &mut self.extras
             && let Items::Pump(pump) = &mut extras.items
             && is_sent
-            && let State::Begun(connection, key) = &self.state
-            && let Err(status) = pump.poll(connection, *key, cx)
+            && let Some(connection) = &self.connection
+            && let Err(status) = pump.poll(connection, self.key, cx)
         {
-            connection.abandon(*key);
+            connection.abandon(self.key);
             self.state = State::Done;
             return CallProgress::Ended(Err(status));
         }
@@ -448,17 +464,19 @@ impl AnyCall {
 
     /// Polls a call that waits for the window, has a stream, or was woken for nothing.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> CallProgress {
-        let State::Begun(connection, key) = &self.state else {
-            unreachable!("it has begun");
-        };
-        let progress = connection.poll_call(*key, cx.waker(), || Unsent {
+        let connection = self.connection.as_ref().expect("it has begun");
+        let progress = connection.poll_call(self.key, cx.waker(), || Unsent {
             frame: self.frame.as_mut().expect("it is described"),
             method: self.record.method.id,
             deadline: self.deadline,
         });
         match progress {
             CallProgress::Pending => self.poll_begun(cx),
-            CallProgress::Ended(end) => self.handle_end(end, cx),
+            CallProgress::Ended(Err(status)) => self.handle_failure(status, cx),
+            CallProgress::Ended(end) => {
+                self.state = State::AtProgram;
+                CallProgress::Ended(end)
+            }
             CallProgress::Begun => CallProgress::Begun,
             CallProgress::Send(_) | CallProgress::Item(..) => {
                 unreachable!("it is sent there, and its stream begins first")
@@ -466,29 +484,39 @@ impl AnyCall {
         }
     }
 
+    /// Waits for another connection, if the call may.
+    fn handle_failure(&mut self, status: Status, cx: &mut Context<'_>) -> CallProgress {
+        (self.state, self.connection) = (State::Done, None);
+        // The call waited for the window of a connection that takes no more calls.
+        if self.may_wait(&status) {
+            self.wait();
+            return self.poll_begun(cx);
+        }
+        CallProgress::Ended(Err(status))
+    }
+
+    /// Takes the response of a call without streams, if there is one, and the time at which it
+    /// arrived: most calls are polled once to begin, and once to take it.
     #[inline]
-    fn handle_end(&mut self, end: CallEnd, cx: &mut Context<'_>) -> CallProgress {
-        if end.is_ok() {
-            self.state = State::AtProgram;
-            return CallProgress::Ended(end);
+    fn take_response(&mut self) -> Option<(u32, Bytes, Instant)> {
+        if self.state != State::Begun {
+            return None;
         }
-        self.state = State::Done;
-        match end {
-            // The call waited for the window of a connection that takes no more calls.
-            Err(status) if self.may_wait(&status) => {
-                self.wait();
-                self.poll_begun(cx)
-            }
-            end => CallProgress::Ended(end),
-        }
+        let response = self.connection.as_ref()?.take_response(self.key)?;
+        self.state = State::AtProgram;
+        Some(response)
     }
 
     /// Turns the rest of the call into its stream of items.
     fn take_items(&mut self) -> ReceivedItems {
-        let State::Begun(connection, key) = std::mem::replace(&mut self.state, State::Done) else {
-            unreachable!("only what was sent begins");
-        };
-        ReceivedItems::new(connection, key, self.extras.take(), self.record.clone())
+        self.state = State::Done;
+        let connection = self.connection.take().expect("it has begun");
+        ReceivedItems::new(
+            connection,
+            self.key,
+            self.extras.take(),
+            self.record.clone(),
+        )
     }
 
     /// Returns whether another connection may take a call that failed with this status.
@@ -508,15 +536,16 @@ impl AnyCall {
                 None => channel.ready().await,
             }
         };
-        self.state = State::Waiting(Box::pin(waiting));
+        self.state = State::Waiting;
+        self.extras().waiting = Some(Box::pin(waiting));
     }
 
     /// Records how the call has ended.
     #[inline]
-    fn end(&mut self, end: Result<u32, &Status>) {
+    fn end(&mut self, end: Result<u32, &Status>, at: Option<Instant>) {
         self.state = State::Done;
         let span = self.extras.as_ref().and_then(|it| it.span.as_ref());
-        self.record.end(end, span);
+        self.record.end(end, at, span);
     }
 }
 
@@ -527,18 +556,13 @@ impl<T, E: From<Status>> Future for Call<T, E> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        if let Some((code, body, at)) = this.call.take_response() {
+            return Poll::Ready(this.decode(code, body, Some(at)));
+        }
         Poll::Ready(match this.call.poll_progress(cx) {
-            CallProgress::Ended(Ok((code, body))) => {
-                let result = (this.decode)(code, body);
-                // A result that cannot be decoded is an error.
-                this.call.end(Ok(match result.is_ok() || code != 0 {
-                    true => code,
-                    false => Code::Internal.number(),
-                }));
-                result
-            }
+            CallProgress::Ended(Ok((code, body))) => this.decode(code, body, None),
             CallProgress::Ended(Err(status)) => {
-                this.call.end(Err(&status));
+                this.call.end(Err(&status), None);
                 Err(status.into())
             }
             CallProgress::Begun => match this.begin {
@@ -552,10 +576,10 @@ impl<T, E: From<Status>> Future for Call<T, E> {
 
 impl Drop for AnyCall {
     fn drop(&mut self) {
-        match &self.state {
-            State::Begun(connection, key) => connection.abandon(*key),
-            State::Waiting(..) | State::AtProgram => {}
-            State::Described | State::Done => return,
+        match (self.state, &self.connection) {
+            (State::Described | State::Done, _) => return,
+            (State::Begun, Some(connection)) => connection.abandon(self.key),
+            _ => {}
         }
         self.record.drop_call();
     }
@@ -566,9 +590,9 @@ impl<T, E> fmt::Debug for Call<T, E> {
         let call = &self.call;
         let state = match &call.state {
             State::Described => "not begun",
-            State::Waiting(..) => "waiting for a connection",
-            State::Begun(..) if call.frame.as_ref().is_ok_and(|it| it.is_empty()) => "sent",
-            State::Begun(..) => "waiting for the window",
+            State::Waiting => "waiting for a connection",
+            State::Begun if call.frame.as_ref().is_ok_and(|it| it.is_empty()) => "sent",
+            State::Begun => "waiting for the window",
             State::AtProgram | State::Done => "ended",
         };
         f.debug_struct("Call")

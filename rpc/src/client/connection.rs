@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
+use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -16,7 +17,7 @@ use crate::drive::{
 };
 use crate::lend::{BodyRoom, fetch};
 use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
-use crate::proto::{CallEnd, CallKey, CallProgress, ClientMachine, ResponseOutcome, Time};
+use crate::proto::{CallKey, CallProgress, ClientMachine, ResponseOutcome, Time};
 use crate::status::{Code, Result, Started, Status};
 use crate::wire::{
     BatchBuf, CallId, CodecName, Frame, FrameBuf, FrameHead, Hello, Streams, Violation, budget_us,
@@ -281,13 +282,13 @@ impl ClientConnection {
         }
     }
 
-    /// Takes the end of a call without streams, if it has ended, with the time at which the last
-    /// message was read.
+    /// Takes the response of a call without streams, if there is one, with the time at which the
+    /// last message was read.
     #[inline]
-    pub(crate) fn take_plain_end(&self, key: CallKey) -> Option<(CallEnd, Instant)> {
+    pub(crate) fn take_response(&self, key: CallKey) -> Option<(u32, Bytes, Instant)> {
         let state = &mut *self.lock();
-        let end = state.machine.take_plain_end(key)?;
-        Some((end, state.read_at))
+        let (code, body) = state.machine.take_response(key)?;
+        Some((code, body, state.read_at))
     }
 
     /// Returns the call's progress. Sends the call's request if it was waiting and it is its turn,

@@ -175,7 +175,7 @@ impl ReceivedItems {
 
     fn end(&self, end: Result<u32, &Status>) {
         let span = self.extras.as_ref().and_then(|it| it.span.as_ref());
-        self.record.end(end, span);
+        self.record.end(end, None, span);
     }
 }
 

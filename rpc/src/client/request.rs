@@ -1,10 +1,11 @@
 //! The settings that few calls have, the request in the form in which it is sent, and the record of
 //! a call.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-#[cfg(feature = "metrics")]
 use tokio::time::Instant;
 use tokio_fabric::Domain;
 use tracing::Span;
@@ -38,6 +39,8 @@ pub(super) struct Extras {
     pub(super) reserved: Option<Reservation>,
     /// The call's span, if a subscriber wants it.
     pub(super) span: Option<Span>,
+    /// Waits for a connection.
+    pub(super) waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 /// The stream that a call sends.
@@ -149,9 +152,6 @@ pub(super) struct CallRecord {
     /// The time of its first poll.
     #[cfg(feature = "metrics")]
     pub(super) begun: Option<Instant>,
-    /// The time at which its response arrived, if it is known.
-    #[cfg(feature = "metrics")]
-    pub(super) ended: Option<Instant>,
 }
 
 impl CallRecord {
@@ -163,15 +163,13 @@ impl CallRecord {
             method,
             #[cfg(feature = "metrics")]
             begun: None,
-            #[cfg(feature = "metrics")]
-            ended: None,
         }
     }
 
     /// Records the only end of a call that was polled: the code of its response, or why there is
-    /// none.
+    /// none; and the time at which the response arrived, if it is known.
     #[inline]
-    pub(super) fn end(&self, end: Result<u32, &Status>, span: Option<&Span>) {
+    pub(super) fn end(&self, end: Result<u32, &Status>, at: Option<Instant>, span: Option<&Span>) {
         self.channel.counters.end(end);
         if let Some(span) = span {
             observe::record_end(span, observe::code_of(end));
@@ -179,10 +177,11 @@ impl CallRecord {
         #[cfg(feature = "metrics")]
         if let Some(begun) = self.begun {
             let times = &self.channel.counters.times;
-            let ended = self.ended.unwrap_or_else(Instant::now);
-            let took = ended.saturating_duration_since(begun);
+            let took = at.unwrap_or_else(Instant::now) - begun;
             times.record(self.method, observe::code_of(end), took);
         }
+        #[cfg(not(feature = "metrics"))]
+        let _ = at;
     }
 
     /// Records that the caller has dropped the call.

@@ -7,7 +7,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::{CallEnd, CallKey, CallProgress, ClientMachine, ResponseOutcome};
+pub use client::{CallKey, CallProgress, ClientMachine, ResponseOutcome};
 pub use flow::ItemBody;
 pub use server::{Admission, ItemRead, ItemSend, ServerMachine};
 

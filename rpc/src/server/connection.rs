@@ -254,8 +254,10 @@ impl ServerConnection {
     #[inline]
     pub(super) fn answer_at_once(&self, cx: &Cx, reply: &mut Reply, turn: &mut ServerTurn) {
         let routed = self.server.routes.at(cx.call().route);
-        routed.counters.end_there(cx, reply.code, turn.last);
-        let head = head_of(cx.id(), micros(turn.last), reply);
+        routed
+            .counters
+            .end_there(cx, reply.code, turn.last, turn.last_us);
+        let head = head_of(cx.id(), turn.last_us, reply);
         self.gather(&head, reply, turn);
     }
 
@@ -415,8 +417,7 @@ impl ServerConnection {
             return Ok(());
         }
         let cx = self.context_of(request, route, turn);
-        let budget = Duration::from_micros(request.budget_us.into());
-        if request.budget_us > 0 && budget <= turn.last {
+        if request.budget_us > 0 && request.budget_us <= turn.last_us {
             let status = refusal(Code::DeadlineExceeded, "behind other calls");
             self.refuse(call, Some(route), &status, turn);
             return Ok(());
@@ -443,22 +444,20 @@ impl ServerConnection {
             self.spawn(&of, "reading a request", run);
             return Ok(());
         }
-        let streams = Some(request.streams);
-        let started = running::start(self, cx, streams, turn, true, |cx, turn| {
-            self.server.dispatch(&mut Incoming {
-                cx,
-                body: IncomingBody::Read {
-                    body: request.body,
-                    message,
-                    bodies: &mut turn.bodies,
-                },
-                lent: &request.lent,
-                streams: request.streams,
-                connection: self,
-                spare: turn.kept.handling.take(),
-            })
-        });
-        if let Err(status) = started {
+        let incoming = Incoming {
+            cx: &cx,
+            body: IncomingBody::Read {
+                body: request.body,
+                message,
+                bodies: &mut turn.bodies,
+            },
+            lent: &request.lent,
+            streams: request.streams,
+            connection: self,
+            spare: turn.kept.handling.take(),
+        };
+        let begun = running::begin(incoming, false, true);
+        if let Err(status) = begun.go_on(self, cx, turn) {
             self.refuse(call, Some(route), &status, turn);
         }
         Ok(())

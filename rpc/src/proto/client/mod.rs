@@ -33,8 +33,14 @@ use streams::CallStreams;
 
 /// Identifies a call of this side, until the call's end is taken, or until
 /// [`ClientMachine::abandon`] or [`ClientMachine::unsent`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallKey(usize);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallKey(u32);
+
+impl CallKey {
+    fn at(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A response with its code, or the reason why there is none.
 pub type CallEnd = Result<(u32, Bytes), Status>;
@@ -128,7 +134,7 @@ enum State {
 #[derive(Debug)]
 pub struct ClientMachine<W> {
     calls: Vec<Call<W>>,
-    vacant: Vec<usize>,
+    vacant: Vec<CallKey>,
     slots: Vec<Slot>,
     idle: Vec<u16>,
     waiting: VecDeque<CallKey>,
@@ -257,11 +263,11 @@ impl<W> ClientMachine<W> {
             return Err(Status::not_started(Code::TooLarge, what));
         }
         let len = len as u32;
-        let at = self.vacant.pop().unwrap_or_else(|| {
+        let key = self.vacant.pop().unwrap_or_else(|| {
             self.calls.push(Call::vacant());
-            self.calls.len() - 1
+            CallKey(self.calls.len() as u32 - 1)
         });
-        let (call, key) = (&mut self.calls[at], CallKey(at));
+        let call = &mut self.calls[key.at()];
         call.state = CallState::Waiting { len };
         call.deadline = deadline;
         call.streams = CallStreams::of(streams);
@@ -276,25 +282,25 @@ impl<W> ClientMachine<W> {
     /// Sets the waker for the call's progress, and returns the previous one. Wakers are neither
     /// cloned nor dropped here, since that may run code from outside of this layer.
     pub fn watch(&mut self, key: CallKey, watcher: W) -> Option<W> {
-        self.calls[key.0].watcher.replace(watcher)
+        self.calls[key.at()].watcher.replace(watcher)
     }
 
     /// Returns whether a call has not ended and has no watcher for which `is_such` is true.
     pub fn is_unwatched(&self, key: CallKey, is_such: impl FnOnce(&W) -> bool) -> bool {
-        let call = &self.calls[key.0];
+        let call = &self.calls[key.at()];
         let has_ended = matches!(call.state, CallState::Ended(_) | CallState::Vacant);
         !has_ended && !call.watcher.as_ref().is_some_and(is_such)
     }
 
     /// Takes the watcher, to be dropped before the call is forgotten.
     pub fn take_watcher(&mut self, key: CallKey) -> Option<W> {
-        self.calls[key.0].watcher.take()
+        self.calls[key.at()].watcher.take()
     }
 
     /// Marks an admitted call as sent, and returns the id to send it with.
     #[inline]
     pub fn send(&mut self, key: CallKey) -> Option<CallId> {
-        let call = &mut self.calls[key.0];
+        let call = &mut self.calls[key.at()];
         let CallState::Admitted { slot } = call.state else {
             return None;
         };
@@ -305,7 +311,7 @@ impl<W> ClientMachine<W> {
 
     /// Returns the progress of the call.
     pub fn progress(&mut self, key: CallKey) -> CallProgress {
-        if self.calls[key.0].streams.is_some()
+        if self.calls[key.at()].streams.is_some()
             && let Some(received) = self.progress_received(key)
         {
             return received;
@@ -319,23 +325,27 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// Takes the end of a call without streams, if it has ended, and forgets the call.
+    /// Takes the response of a call without streams, if there is one, and forgets the call.
     #[inline]
-    pub fn take_plain_end(&mut self, key: CallKey) -> Option<CallEnd> {
-        match self.calls[key.0].streams {
-            None => self.take_end(key),
-            Some(_) => None,
+    pub fn take_response(&mut self, key: CallKey) -> Option<(u32, Bytes)> {
+        let call = &mut self.calls[key.at()];
+        if !matches!(call.state, CallState::Ended(Ok(_))) || call.streams.is_some() {
+            return None;
+        }
+        self.vacant.push(key);
+        match std::mem::replace(&mut call.state, CallState::Vacant) {
+            CallState::Ended(Ok(response)) => Some(response),
+            _ => unreachable!("it has ended"),
         }
     }
 
-    #[inline]
     fn take_end(&mut self, key: CallKey) -> Option<CallEnd> {
-        let call = &mut self.calls[key.0];
+        let call = &mut self.calls[key.at()];
         if !matches!(call.state, CallState::Ended(_)) {
             return None;
         }
         call.streams = None;
-        self.vacant.push(key.0);
+        self.vacant.push(key);
         match std::mem::replace(&mut call.state, CallState::Vacant) {
             CallState::Ended(end) => Some(end),
             _ => unreachable!("it has ended"),
@@ -400,7 +410,7 @@ impl<W> ClientMachine<W> {
             let status = Status::new(Code::DeadlineExceeded, what).with_started(started);
             wake.extend(call.watcher.take());
             match std::mem::replace(&mut call.state, CallState::Ended(Err(status))) {
-                CallState::Waiting { .. } => self.waiting.retain(|it| it.0 != at),
+                CallState::Waiting { .. } => self.waiting.retain(|it| it.at() != at),
                 CallState::Admitted { slot } => {
                     let used = &mut self.slots[usize::from(slot)];
                     used.generation = used.generation.wrapping_sub(1);
@@ -417,7 +427,7 @@ impl<W> ClientMachine<W> {
     /// it has one. Call it again until it returns `None`.
     pub fn poll_admit(&mut self) -> Option<Option<W>> {
         let key = *self.waiting.front()?;
-        let call = &self.calls[key.0];
+        let call = &self.calls[key.at()];
         let CallState::Waiting { len } = call.state else {
             unreachable!("only waiting calls are in the queue");
         };
@@ -426,7 +436,7 @@ impl<W> ClientMachine<W> {
         }
         self.waiting.pop_front();
         self.admit(key, len);
-        Some(self.calls[key.0].watcher.take())
+        Some(self.calls[key.at()].watcher.take())
     }
 
     /// Handles a RESPONSE.
@@ -455,7 +465,7 @@ impl<W> ClientMachine<W> {
                 })
             }
             (SlotUse::Open(key), by_reference) => {
-                if !matches!(self.calls[key.0].state, CallState::Sent { .. }) {
+                if !matches!(self.calls[key.at()].state, CallState::Sent { .. }) {
                     return Err(none);
                 }
                 if let Some(region) = by_reference {
@@ -496,7 +506,7 @@ impl<W> ClientMachine<W> {
 
     #[inline]
     fn end_call(&mut self, key: CallKey, end: CallEnd) -> Option<W> {
-        let call = &mut self.calls[key.0];
+        let call = &mut self.calls[key.at()];
         call.state = CallState::Ended(end);
         call.watcher.take()
     }
@@ -539,7 +549,7 @@ impl<W> ClientMachine<W> {
             else {
                 continue;
             };
-            let call = &mut self.calls[key.0];
+            let call = &mut self.calls[key.at()];
             let status = match call.state {
                 CallState::Admitted { .. } => unavailable.clone(),
                 _ => why.clone().with_started(Started::MaybeRan),
@@ -555,7 +565,7 @@ impl<W> ClientMachine<W> {
 
     fn end_waiting(&mut self, status: &Status, wake: &mut Vec<W>) {
         while let Some(key) = self.waiting.pop_front() {
-            let call = &mut self.calls[key.0];
+            let call = &mut self.calls[key.at()];
             call.state = CallState::Ended(Err(status.clone()));
             wake.extend(call.watcher.take());
         }
@@ -585,7 +595,7 @@ impl<W> ClientMachine<W> {
         used.used = SlotUse::Open(key);
         self.open += 1;
         self.bytes += u64::from(len);
-        self.calls[key.0].state = CallState::Admitted { slot };
+        self.calls[key.at()].state = CallState::Admitted { slot };
     }
 
     #[inline]
@@ -613,8 +623,8 @@ impl<W> ClientMachine<W> {
     }
 
     fn forget(&mut self, key: CallKey) -> CallState {
-        self.vacant.push(key.0);
-        let call = &mut self.calls[key.0];
+        self.vacant.push(key);
+        let call = &mut self.calls[key.at()];
         (call.deadline, call.watcher, call.streams) = (None, None, None);
         std::mem::replace(&mut call.state, CallState::Vacant)
     }

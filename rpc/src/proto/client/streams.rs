@@ -41,7 +41,7 @@ impl CallStreams {
 impl<W> ClientMachine<W> {
     /// Returns the next progress of the server's stream, if there is any.
     pub(super) fn progress_received(&mut self, key: CallKey) -> Option<CallProgress> {
-        let call = &mut self.calls[key.0];
+        let call = &mut self.calls[key.at()];
         let received = call.streams.as_mut()?.received.as_mut()?;
         if received.has_begun && !std::mem::replace(&mut received.is_known, received.has_begun) {
             return Some(CallProgress::Begun);
@@ -62,20 +62,20 @@ impl<W> ClientMachine<W> {
     /// Returns the call's id if an item of `len` bytes can be sent now.
     pub fn send_item(&mut self, key: CallKey, len: usize) -> Option<CallId> {
         let id = self.sending(key)?;
-        let sent = self.calls[key.0].streams.as_mut()?.sent.as_mut()?;
+        let sent = self.calls[key.at()].streams.as_mut()?.sent.as_mut()?;
         sent.take(len).then_some(id)
     }
 
     /// Returns the call's id if the end of the caller's stream must be sent.
     pub fn end_items(&mut self, key: CallKey) -> Option<CallId> {
         let id = self.sending(key)?;
-        let streams = self.calls[key.0].streams.as_ref()?;
+        let streams = self.calls[key.at()].streams.as_ref()?;
         streams.sent.as_ref().map(|_| id)
     }
 
     /// Returns the id of a call that was sent and has no response.
     fn sending(&self, key: CallKey) -> Option<CallId> {
-        let CallState::Sent { slot } = self.calls[key.0].state else {
+        let CallState::Sent { slot } = self.calls[key.at()].state else {
             return None;
         };
         let used = &self.slots[usize::from(slot)];
@@ -92,7 +92,7 @@ impl<W> ClientMachine<W> {
         let Some(key) = self.open_call(call)? else {
             return Ok(None);
         };
-        let call = &mut self.calls[key.0];
+        let call = &mut self.calls[key.at()];
         let received = call.streams.as_mut().and_then(|it| it.received.as_mut());
         let received = received.ok_or(Violation("an item of a call without a stream"))?;
         match item {
@@ -115,7 +115,7 @@ impl<W> ClientMachine<W> {
         let Some(key) = self.open_call(call)? else {
             return Ok(None);
         };
-        let call = &mut self.calls[key.0];
+        let call = &mut self.calls[key.at()];
         let sent = call.streams.as_mut().and_then(|it| it.sent.as_mut());
         let sent = sent.ok_or(Violation("credit of a call without a stream"))?;
         sent.handle_credit(more)?;
@@ -130,7 +130,7 @@ impl<W> ClientMachine<W> {
             _ if used.generation != call.generation => Err(none),
             SlotUse::Idle | SlotUse::Fetching { .. } => Err(none),
             SlotUse::Retiring => Ok(None),
-            SlotUse::Open(key) => match self.calls[key.0].state {
+            SlotUse::Open(key) => match self.calls[key.at()].state {
                 CallState::Sent { .. } => Ok(Some(key)),
                 // No request was sent with that id.
                 _ => Err(none),
