@@ -355,12 +355,7 @@ impl AnyCall {
         match &mut self.frame {
             Ok(frame) => {
                 let extras = &mut self.extras;
-                complete(
-                    frame,
-                    extras,
-                    self.receives,
-                    &self.record.channel.hub.domain,
-                )?;
+                complete(frame, extras, self.receives, self.record.channel.domain())?;
             }
             Err(status) => return Err(status.clone()),
         }

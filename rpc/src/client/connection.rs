@@ -189,7 +189,7 @@ impl ClientConnection {
         let mut state = self.lock();
         if call.body_len > state.machine.body_max() {
             let max = state.machine.body_max();
-            return Err(super::request::too_large(call.body_len, max));
+            return Err(too_large(call.body_len, max));
         }
         let key = state.machine.begin(frame.len(), deadline, call.streams)?;
         state.machine.watch(key, watcher);
@@ -659,6 +659,12 @@ async fn watch_deadlines(connection: Weak<ClientConnection>, earlier: Arc<Notify
             None => earlier.await,
         }
     }
+}
+
+/// Returns the status of a call whose body is too large.
+pub(super) fn too_large(len: u64, max: u64) -> Status {
+    let what = format!("a request of {len} bytes, the server takes {max}: lend what is large");
+    Status::not_started(Code::TooLarge, what)
 }
 
 /// Returns the head of a request that is sent now.

@@ -1,100 +1,18 @@
-//! The streams of a call, on the caller's side.
+//! The stream that a call returns, on the caller's side.
 
-use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::Stream;
-use tokio_fabric::op::Op;
 
 use super::connection::ClientConnection;
 use super::request::{CallRecord, Extras, Items};
 use crate::codec::{self, CodecOf};
-use crate::drive::ItemSending;
-use crate::limits::STREAM_ITEMS;
 use crate::proto::{CallKey, CallProgress, ItemBody};
 use crate::status::{Result, Started, Status};
-use crate::streaming::{ItemSource, Streaming};
-use crate::wire::FrameBuf;
-
-/// The stream that a call sends. It is polled when there is credit for an item.
-pub(super) struct ItemPump {
-    /// `None` once the stream has ended.
-    source: Option<ItemSource>,
-    /// An item that waits for credit.
-    next: Option<FrameBuf>,
-    /// An item that waits for room within the library.
-    sending: Option<Op<Vec<u8>>>,
-}
-
-impl ItemPump {
-    pub(super) fn new(source: ItemSource) -> ItemPump {
-        ItemPump {
-            source: Some(source),
-            next: None,
-            sending: None,
-        }
-    }
-
-    /// Sends the items that can be sent now; the task is woken when there is more to do.
-    ///
-    /// # Errors
-    /// Errors of the source or of an item. Then the call must be given up, and counts as possibly
-    /// run, whatever the source's own status says.
-    pub(super) fn poll(
-        &mut self,
-        connection: &ClientConnection,
-        key: CallKey,
-        cx: &mut Context<'_>,
-    ) -> Result<()> {
-        let sent = self.send_items(connection, key, cx);
-        sent.map_err(|status| status.with_started(Started::MaybeRan))
-    }
-
-    fn send_items(
-        &mut self,
-        connection: &ClientConnection,
-        key: CallKey,
-        cx: &mut Context<'_>,
-    ) -> Result<()> {
-        for _ in 0..STREAM_ITEMS {
-            let Some(source) = &mut self.source else {
-                return Ok(());
-            };
-            if let Some(sending) = &mut self.sending {
-                if Pin::new(sending).poll(cx).is_pending() {
-                    return Ok(());
-                }
-                self.sending = None;
-            }
-            let frame = match self.next.take() {
-                Some(frame) => frame,
-                None => match source.as_mut().poll_next(cx) {
-                    Poll::Pending => return Ok(()),
-                    Poll::Ready(Some(frame)) => frame?,
-                    Poll::Ready(None) => {
-                        self.source = None;
-                        connection.end_items(key);
-                        return Ok(());
-                    }
-                },
-            };
-            match connection.send_item(key, frame, cx.waker())? {
-                ItemSending::Sent => {}
-                ItemSending::NoRoom(sending) => self.sending = Some(sending),
-                ItemSending::NoCredit(frame) => {
-                    self.next = Some(frame);
-                    return Ok(());
-                }
-            }
-        }
-        // Other tasks have their turn.
-        cx.waker().wake_by_ref();
-        Ok(())
-    }
-}
+use crate::streaming::Streaming;
 
 /// The rest of a call whose stream has begun: the items, then its end.
 #[allow(

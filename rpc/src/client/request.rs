@@ -1,23 +1,26 @@
-//! The settings that few calls have, the request in the form in which it is sent, and the record of
-//! a call.
+//! The settings that few calls have, the request in the form in which it is sent, the stream that
+//! follows it, and the record of a call.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_fabric::Domain;
+use tokio_fabric::op::Op;
 use tracing::Span;
 
-use super::ChannelInner;
-use super::connection::Reservation;
-use super::items::ItemPump;
+use super::channel::ChannelInner;
+use super::connection::{ClientConnection, Reservation, too_large};
+use crate::drive::ItemSending;
 use crate::lend::{Lend, LentRead};
-use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN};
+use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, STREAM_ITEMS};
 use crate::method::Method;
 use crate::observe;
-use crate::status::{Code, Result, Status};
+use crate::proto::CallKey;
+use crate::status::{Code, Result, Started, Status};
 use crate::streaming::ItemSource;
 use crate::wire::{
     FrameBuf, LentRegions, Metadata, Prefix, Streams, TraceContext, insert_prefix, reference_frame,
@@ -81,6 +84,83 @@ impl Extras {
     }
 }
 
+/// The stream that a call sends. It is polled when there is credit for an item.
+pub(super) struct ItemPump {
+    /// `None` once the stream has ended.
+    source: Option<ItemSource>,
+    /// An item that waits for credit.
+    next: Option<FrameBuf>,
+    /// An item that waits for room within the library.
+    sending: Option<Op<Vec<u8>>>,
+}
+
+impl ItemPump {
+    pub(super) fn new(source: ItemSource) -> ItemPump {
+        ItemPump {
+            source: Some(source),
+            next: None,
+            sending: None,
+        }
+    }
+
+    /// Sends the items that can be sent now; the task is woken when there is more to do.
+    ///
+    /// # Errors
+    /// Errors of the source or of an item. Then the call must be given up, and counts as possibly
+    /// run, whatever the source's own status says.
+    pub(super) fn poll(
+        &mut self,
+        connection: &ClientConnection,
+        key: CallKey,
+        cx: &mut Context<'_>,
+    ) -> Result<()> {
+        let sent = self.send_items(connection, key, cx);
+        sent.map_err(|status| status.with_started(Started::MaybeRan))
+    }
+
+    fn send_items(
+        &mut self,
+        connection: &ClientConnection,
+        key: CallKey,
+        cx: &mut Context<'_>,
+    ) -> Result<()> {
+        for _ in 0..STREAM_ITEMS {
+            let Some(source) = &mut self.source else {
+                return Ok(());
+            };
+            if let Some(sending) = &mut self.sending {
+                if Pin::new(sending).poll(cx).is_pending() {
+                    return Ok(());
+                }
+                self.sending = None;
+            }
+            let frame = match self.next.take() {
+                Some(frame) => frame,
+                None => match source.as_mut().poll_next(cx) {
+                    Poll::Pending => return Ok(()),
+                    Poll::Ready(Some(frame)) => frame?,
+                    Poll::Ready(None) => {
+                        self.source = None;
+                        connection.end_items(key);
+                        return Ok(());
+                    }
+                },
+            };
+            match connection.send_item(key, frame, cx.waker())? {
+                ItemSending::Sent => {}
+                ItemSending::NoRoom(sending) => self.sending = Some(sending),
+                ItemSending::NoCredit(frame) => {
+                    self.next = Some(frame);
+                    return Ok(());
+                }
+            }
+        }
+        // Other tasks have their turn.
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+}
+
 /// Completes a request that consists of only a header and a body.
 #[inline]
 pub(super) fn complete(
@@ -137,11 +217,6 @@ fn complete_with(
         insert_prefix(frame, &prefix);
     }
     Ok(())
-}
-
-pub(super) fn too_large(len: u64, max: u64) -> Status {
-    let what = format!("a request of {len} bytes, the server takes {max}: lend what is large");
-    Status::not_started(Code::TooLarge, what)
 }
 
 /// The record of a call, for its channel's counters.
