@@ -83,6 +83,11 @@ pub struct Call<T, E = Status> {
     begin: Option<Begin<T>>,
 }
 
+/// A call is moved from the method that makes it to where it is awaited: two cache lines at most
+/// without the time of its first poll.
+#[cfg(all(target_pointer_width = "64", not(feature = "metrics")))]
+const _: () = assert!(size_of::<Call<()>>() <= 128);
+
 /// A call without the type of its result.
 struct AnyCall {
     record: CallRecord,

@@ -245,7 +245,8 @@ impl ClientConnection {
             return send(&self.endpoint, frame);
         }
         state.gathered.push(frame);
-        frame.clear();
+        // The next call has the memory while it is in the processor's cache.
+        *frame = FrameBuf::default();
         if state.gathered.is_due() && !shares_processor(&self.endpoint) {
             self.send_gathered(state);
         }

@@ -90,14 +90,18 @@ impl ServerShared {
         calls: usize,
     ) -> bool {
         let routed = self.routes.at(route);
-        if let Some(permit) = permit {
-            permit.of_method = None;
-            if routed.room.is_none() {
+        if let Some(left) = permit {
+            left.of_method = None;
+            // A call of a method that is always answered may have left a place too many.
+            if self.running() > self.limits.calls && !routed.is_builtin {
+                *permit = None;
+            } else if routed.room.is_none() {
                 return true;
             }
         }
         self.try_admit(permit, routed) || {
-            let of_method = (self.running() < self.limits.calls).then_some(route);
+            let others = self.running() - usize::from(permit.is_some());
+            let of_method = (others < self.limits.calls).then_some(route);
             let is_free = self.fetches.give_place(calls, of_method);
             is_free && self.try_admit(permit, routed)
         }
