@@ -29,6 +29,7 @@ thread_local! {
 struct Within(Option<Cx>);
 
 impl Within {
+    #[inline]
     fn enter(cx: Option<Cx>) -> Within {
         // A thread that is ending polls nothing.
         let last = CURRENT.try_with(|current| current.replace(cx));
@@ -37,6 +38,7 @@ impl Within {
 }
 
 impl Drop for Within {
+    #[inline]
     fn drop(&mut self) {
         let _own = CURRENT.try_with(|current| current.replace(self.0.take()));
     }
@@ -286,6 +288,7 @@ impl Cx {
         }
     }
 
+    #[inline]
     pub(crate) fn sync_scope<R>(&self, run: impl FnOnce() -> R) -> R {
         let _within = Within::enter(Some(self.clone()));
         run()

@@ -50,6 +50,7 @@ impl ReadingCheck {
     ///
     /// # Errors
     /// The peer does not read.
+    #[inline]
     pub(crate) fn check(
         &self,
         came: Came,

@@ -46,6 +46,7 @@ impl Handling {
         Handling(ReusableBoxFuture::new(handler))
     }
 
+    #[inline]
     pub(crate) fn poll(&mut self, task: &mut Context<'_>) -> Poll<Reply> {
         self.0.poll(task)
     }
@@ -72,6 +73,7 @@ impl IncomingBody<'_> {
         }
     }
 
+    #[inline]
     pub(crate) fn kept(&mut self) -> Bytes {
         match self {
             IncomingBody::Read {
