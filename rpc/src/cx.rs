@@ -131,9 +131,9 @@ pub(crate) struct CallParts {
 }
 
 impl Cx {
-    /// Creates the context of a call. Reuses `spare`, the context of a call that was answered at its
-    /// first poll, if nothing else holds it: then it was never registered with a task, and its parts
-    /// are overwritten in place.
+    /// Creates the context of a call. Reuses `spare`, the context of a call that was answered at
+    /// its first poll, if nothing else holds it: then it was never registered with a task, and its
+    /// parts are overwritten in place.
     #[inline]
     pub(crate) fn renew(
         spare: Option<Cx>,

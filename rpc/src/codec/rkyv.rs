@@ -21,7 +21,7 @@ use crate::limits::NESTING_MAX;
 ///
 /// An archive is validated, then the value is deserialized from it. Values may be nested at most
 /// 128 deep. Elements of a type without bytes in an archive (`()`, a struct of such fields or of
-/// fields with `Skip`) cannot be counted: rkyv tells a validator only where the memory of a
+/// fields with `Skip`) cannot be counted: rkyv shows a validator only where the memory of a
 /// collection begins and its size in bytes, which is 0 for any number of them, and calls nothing
 /// per element. Such a collection has as many elements as the peer says, up to 2³² - 1, each with
 /// the size that its type has in memory. Do not accept them from peers that you do not trust: a

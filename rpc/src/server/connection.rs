@@ -157,8 +157,8 @@ impl ServerConnection {
         }
     }
 
-    /// Sends the gathered answers. The place of their calls is freed before, since a client that has
-    /// an answer may call again.
+    /// Sends the gathered answers. The place of their calls is freed before, since a client that
+    /// has an answer may call again.
     fn send_gathered(&self, turn: &mut ServerTurn) {
         turn.kept.permit = None;
         if !turn.kept.answers.message().is_empty() {
