@@ -152,7 +152,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a message of 64 B of 50 outstanding, manual progress, awaited, to a stream",
-        most: 2488,
+        most: 2556,
         run: || manual::messages(TIMES, counted),
     },
     // Half of what it takes more is the cryptography's, of a processor with AES and AVX.
@@ -166,17 +166,17 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 32_775,
+        most: 32_317,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 5364,
+        most: 4779,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 8037,
+        most: 7473,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];

@@ -29,6 +29,7 @@ thread_local! {
 struct Within(Option<Cx>);
 
 impl Within {
+    #[inline]
     fn enter(cx: Option<Cx>) -> Within {
         // A thread that is ending polls nothing.
         let last = CURRENT.try_with(|current| current.replace(cx));
@@ -37,6 +38,7 @@ impl Within {
 }
 
 impl Drop for Within {
+    #[inline]
     fn drop(&mut self) {
         let _own = CURRENT.try_with(|current| current.replace(self.0.take()));
     }
@@ -129,8 +131,9 @@ pub(crate) struct CallParts {
 }
 
 impl Cx {
-    /// Creates the context of a call. Reuses `spare`, the context of an ended call, if nothing else
-    /// holds it: then no task waits on it, and its parts are overwritten in place.
+    /// Creates the context of a call. Reuses `spare`, the context of a call that was answered at
+    /// its first poll, if nothing else holds it: then it was never registered with a task, and its
+    /// parts are overwritten in place.
     #[inline]
     pub(crate) fn renew(
         spare: Option<Cx>,
@@ -146,7 +149,6 @@ impl Cx {
             *place.cancelled.get_mut() = 0;
             *place.started.get_mut() = false;
             *place.answered.get_mut() = false;
-            place.task.take();
             return Cx(spare);
         }
         Cx::make(method, peer, write)
@@ -286,6 +288,7 @@ impl Cx {
         }
     }
 
+    #[inline]
     pub(crate) fn sync_scope<R>(&self, run: impl FnOnce() -> R) -> R {
         let _within = Within::enter(Some(self.clone()));
         run()
@@ -294,6 +297,11 @@ impl Cx {
     /// Returns true only to the first caller, which counts the call: as begun, or as ended before.
     pub(crate) fn begin(&self) -> bool {
         !self.0.started.swap(true, Ordering::AcqRel)
+    }
+
+    /// As `begin`, of a call that nothing else can begin or end.
+    pub(crate) fn begin_alone(&self) {
+        self.0.started.store(true, Ordering::Release);
     }
 
     pub(crate) fn has_started(&self) -> bool {

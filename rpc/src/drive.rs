@@ -32,7 +32,7 @@ use crate::limits::{
     RECEIVE_BUFFERS, REFUSALS_MAX, TIME_RESOLUTION,
 };
 use crate::status::Status;
-use crate::wire::{BatchBuf, Bodies, FrameBuf};
+use crate::wire::{BatchBuf, Bodies, FrameBuf, micros};
 
 pub(crate) use reading::{Came, ReadingCheck};
 
@@ -69,8 +69,10 @@ pub(crate) struct ReadTurn<K> {
     last_at: std::time::Instant,
     /// The time at which `last` must be computed anew.
     due_at: std::time::Instant,
-    /// Approximate time from the reading of the messages to the handling of the last one.
+    /// Approximate time from the reading of the messages to the handling of the last one, and the
+    /// same in microseconds.
     pub(crate) last: Duration,
+    pub(crate) last_us: u32,
     /// Time that the last slow message took.
     pub(crate) took: Duration,
     /// Memory for the bodies that outlive their messages.
@@ -88,6 +90,7 @@ impl<K: Default> ReadTurn<K> {
             last_at: clock,
             due_at: clock,
             last: Duration::ZERO,
+            last_us: 0,
             took: Duration::ZERO,
             bodies: Bodies::default(),
             kept: K::default(),
@@ -104,7 +107,8 @@ impl<K: Default> ReadTurn<K> {
     pub(crate) fn begin_at(&mut self, read: Instant) {
         let clock = std::time::Instant::now();
         self.before = self.read.saturating_duration_since(read);
-        (self.read, self.last) = (read, self.before);
+        self.read = read;
+        self.set_last(self.before);
         (self.clock, self.last_at, self.due_at) = (clock, clock, clock);
     }
 
@@ -116,8 +120,12 @@ impl<K: Default> ReadTurn<K> {
         now >= self.due_at && self.measure_from(last_at)
     }
 
+    fn set_last(&mut self, last: Duration) {
+        (self.last, self.last_us) = (last, micros(last));
+    }
+
     fn measure_from(&mut self, last_at: std::time::Instant) -> bool {
-        self.last = self.before + self.last_at.duration_since(self.clock);
+        self.set_last(self.before + self.last_at.duration_since(self.clock));
         self.due_at = self.last_at + TIME_RESOLUTION;
         self.took = self.last_at.duration_since(last_at);
         self.took > FIRST_POLL_MAX

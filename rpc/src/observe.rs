@@ -79,6 +79,10 @@ pub(crate) struct MethodCounters {
     refused: AtomicU64,
     slow_polls: AtomicU64,
     time_us: AtomicU64,
+    /// The same of calls where their frames are read, by the only task that counts these.
+    started_there: AtomicU64,
+    succeeded_there: AtomicU64,
+    time_there_us: AtomicU64,
     times: metrics::ServedTimes,
 }
 
@@ -98,6 +102,11 @@ fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
+/// As `add`, to a counter that no other task increases.
+fn add_alone(counter: &AtomicU64, more: u64) {
+    counter.store(read(counter) + more, Ordering::Relaxed);
+}
+
 fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
@@ -105,6 +114,11 @@ fn read(counter: &AtomicU64) -> u64 {
 impl MethodCounters {
     pub(crate) fn start(&self) {
         add(&self.started);
+    }
+
+    /// As `start`, where frames are read.
+    pub(crate) fn start_there(&self) {
+        add_alone(&self.started_there, 1);
     }
 
     /// Counts a handler whose first poll took long.
@@ -130,6 +144,22 @@ impl MethodCounters {
         });
         let served_us = u64::try_from(served.as_micros()).unwrap_or(u64::MAX);
         self.time_us.fetch_add(served_us, Ordering::Relaxed);
+        self.record(call, code, served);
+    }
+
+    /// As `end`, of a call that is answered where its frame was read.
+    #[inline]
+    pub(crate) fn end_there(&self, call: &Cx, code: u32, served: Duration, served_us: u32) {
+        if code != 0 || !call.has_started() || call.cancel_reason().is_some() {
+            return self.end(call, code, served);
+        }
+        add_alone(&self.succeeded_there, 1);
+        add_alone(&self.time_there_us, served_us.into());
+        self.record(call, code, served);
+    }
+
+    #[inline]
+    fn record(&self, call: &Cx, code: u32, served: Duration) {
         caught(RECORDER, || {
             self.times.record(call.call().method, code, served)
         });
@@ -137,13 +167,13 @@ impl MethodCounters {
 
     pub(crate) fn snapshot(&self) -> MethodStats {
         MethodStats {
-            started: read(&self.started),
-            succeeded: read(&self.succeeded),
+            started: read(&self.started) + read(&self.started_there),
+            succeeded: read(&self.succeeded) + read(&self.succeeded_there),
             failed: read(&self.failed),
             cancelled: read(&self.cancelled),
             refused: read(&self.refused),
             slow_polls: read(&self.slow_polls),
-            time: Duration::from_micros(read(&self.time_us)),
+            time: Duration::from_micros(read(&self.time_us) + read(&self.time_there_us)),
         }
     }
 }
@@ -193,14 +223,14 @@ fn name_of(code: u32) -> &'static str {
 /// Creates the span of a call at its server. Disabled, it costs a check of the callsite. Fields are
 /// searched by name from the first on, so those of a call's end come first.
 #[inline]
-pub(crate) fn server_span(call: &Cx) -> Span {
+pub(crate) fn server_span(call: &Cx) -> Option<Span> {
     match tracing::level_enabled!(Level::INFO) {
-        true => enabled_server_span(call),
-        false => Span::none(),
+        true => enabled_server_span(call).filter(|it| !it.is_disabled()),
+        false => None,
     }
 }
 
-fn enabled_server_span(call: &Cx) -> Span {
+fn enabled_server_span(call: &Cx) -> Option<Span> {
     let span = || {
         info_span!(
             "rpc.server",
@@ -215,15 +245,15 @@ fn enabled_server_span(call: &Cx) -> Span {
             parent_span_id = call.trace().map(parent_span_id),
         )
     };
-    caught(SUBSCRIBER, span).unwrap_or_else(Span::none)
+    caught(SUBSCRIBER, span)
 }
 
 /// Creates the span of a call at its client.
 #[inline]
-pub(crate) fn client_span(method: &Method, trace: Option<TraceContext>) -> Span {
+pub(crate) fn client_span(method: &Method, trace: Option<TraceContext>) -> Option<Span> {
     match tracing::level_enabled!(Level::INFO) {
-        true => enabled_client_span(method, trace),
-        false => Span::none(),
+        true => Some(enabled_client_span(method, trace)).filter(|it| !it.is_disabled()),
+        false => None,
     }
 }
 
@@ -260,9 +290,6 @@ impl fmt::Display for Hexadecimal {
 
 /// Records how the call has ended.
 pub(crate) fn record_end(span: &Span, code: u32) {
-    if span.is_disabled() {
-        return;
-    }
     let name = name_of(code);
     span.record("rpc.response.status_code", name);
     if code != 0 {
@@ -271,8 +298,9 @@ pub(crate) fn record_end(span: &Span, code: u32) {
 }
 
 /// Records how the call has ended at its server, and ends its span.
-pub(crate) fn end_span(span: Span, code: u32) {
-    if !span.is_disabled() {
+#[inline]
+pub(crate) fn end_span(span: Option<Span>, code: u32) {
+    if let Some(span) = span {
         caught(SUBSCRIBER, || {
             record_end(&span, code);
             drop(span);
@@ -290,7 +318,7 @@ pub(crate) fn code_of(end: Result<u32, &Status>) -> u32 {
 
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics {
-    use std::sync::{OnceLock, PoisonError, RwLock};
+    use std::sync::OnceLock;
     use std::time::Duration;
 
     use ::metrics::{Histogram, counter, histogram};
@@ -338,34 +366,44 @@ pub(crate) mod metrics {
         }
     }
 
-    /// Durations of a channel's calls, in a list by the numbers of their methods, of which there
-    /// are few.
+    /// Durations of a channel's calls: a list by their methods, of which there are few.
     #[derive(Debug, Default)]
-    pub(crate) struct CalledTimes(RwLock<Vec<(u32, Histogram)>>);
+    pub(crate) struct CalledTimes(OnceLock<Box<TimesOfMethod>>);
+
+    #[derive(Debug)]
+    pub(crate) struct TimesOfMethod {
+        method: u32,
+        results: Histogram,
+        next: CalledTimes,
+    }
 
     impl CalledTimes {
         pub(crate) fn record(&self, method: &Method, code: u32, took: Duration) {
-            let histogram = match code {
-                0 => self.of_results(method),
-                code => called_histogram(method, code),
-            };
-            histogram.record(took.as_secs_f64());
+            match code {
+                0 => self.of_results(method).record(took.as_secs_f64()),
+                code => called_histogram(method, code).record(took.as_secs_f64()),
+            }
         }
 
-        /// Returns the histogram of successful calls. The recorder is the program's, so it is
-        /// called without the lock.
-        fn of_results(&self, method: &Method) -> Histogram {
-            let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, histogram)) = known.iter().find(|(id, _)| *id == method.id) {
-                return histogram.clone();
+        /// Returns the histogram of successful calls. The recorder is the program's, so nothing is
+        /// locked while it is called.
+        fn of_results(&self, method: &Method) -> &Histogram {
+            let mut list = self;
+            loop {
+                match list.0.get() {
+                    Some(times) if times.method == method.id => return &times.results,
+                    Some(times) => list = &times.next,
+                    None => {
+                        let times = TimesOfMethod {
+                            method: method.id,
+                            results: called_histogram(method, 0),
+                            next: CalledTimes::default(),
+                        };
+                        // If another thread was faster, its entry is looked at next.
+                        let _ = list.0.set(Box::new(times));
+                    }
+                }
             }
-            drop(known);
-            let histogram = called_histogram(method, 0);
-            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            if known.iter().all(|(id, _)| *id != method.id) {
-                known.push((method.id, histogram.clone()));
-            }
-            histogram
         }
     }
 }

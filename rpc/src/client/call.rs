@@ -29,8 +29,6 @@ use crate::wire::{CodecName, FrameBuf, Streams, TraceContext, budget_us};
 enum Limit {
     OfChannel,
     Within(Duration),
-    #[cfg(feature = "tower")]
-    Until(Instant),
     Unlimited,
 }
 
@@ -85,10 +83,18 @@ pub struct Call<T, E = Status> {
     begin: Option<Begin<T>>,
 }
 
+/// A call is moved from the method that makes it to where it is awaited: two cache lines at most
+/// without the time of its first poll.
+#[cfg(all(target_pointer_width = "64", not(feature = "metrics")))]
+const _: () = assert!(size_of::<Call<()>>() <= 128);
+
 /// A call without the type of its result.
 struct AnyCall {
     record: CallRecord,
     state: State,
+    /// Number of the call at its connection, once it has begun, and the connection.
+    key: CallKey,
+    connection: Option<Arc<ClientConnection>>,
     /// The request behind room for its header, empty once it is sent; or the reason why there is
     /// none.
     frame: Result<FrameBuf>,
@@ -98,18 +104,19 @@ struct AnyCall {
     limit: Limit,
     waits: bool,
     receives: bool,
-    /// The deadline of the call whose handler makes this one; from the first poll on, the call's
-    /// own is in it too.
+    /// The deadline that does not depend on the first poll, such as that of the call whose handler
+    /// makes this one; from the first poll on, the call's own is in it too.
     deadline: Option<Instant>,
     /// Settings that few calls have.
     extras: Option<Box<Extras>>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Described,
     /// Waits for a connection.
-    Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
-    Begun(Arc<ClientConnection>, CallKey),
+    Waiting,
+    Begun,
     /// Code of the program may run, when the call begins or its response is decoded. If it panics,
     /// the call counts as dropped.
     AtProgram,
@@ -130,6 +137,8 @@ impl Channel {
             call: AnyCall {
                 record: CallRecord::new(&self.inner, method),
                 state: State::Described,
+                key: CallKey::default(),
+                connection: None,
                 frame: arguments.frame,
                 codec: arguments.codec,
                 limit: Limit::OfChannel,
@@ -224,6 +233,19 @@ impl<T, E: From<Status>> Call<T, E> {
 }
 
 impl<T, E> Call<T, E> {
+    /// Decodes the response, which arrived at that time, if it is known.
+    #[inline]
+    fn decode(&mut self, code: u32, body: Bytes, at: Option<Instant>) -> Result<T, E> {
+        let result = (self.decode)(code, body);
+        // A result that cannot be decoded is an error.
+        let code = match result.is_ok() || code != 0 {
+            true => code,
+            false => Code::Internal.number(),
+        };
+        self.call.end(Ok(code), at);
+        result
+    }
+
     /// Returns the domain of the call's channel, in which memory that it lends is registered.
     pub(crate) fn domain(&self) -> &Domain {
         self.call.record.channel.domain()
@@ -245,17 +267,11 @@ impl<T, E> Call<T, E> {
 
     /// Fixes the deadline, counted from `begun`, for clones too; returns it.
     pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
-        let deadline = match self.call.limit {
-            Limit::OfChannel => {
-                let of_channel = self.call.record.channel.deadline;
-                of_channel.and_then(|it| begun.checked_add(it))
-            }
-            Limit::Within(time) => begun.checked_add(time),
-            Limit::Until(deadline) => Some(deadline),
-            Limit::Unlimited => None,
-        };
-        self.call.limit = deadline.map_or(Limit::Unlimited, Limit::Until);
-        deadline
+        let call = &mut self.call;
+        let own = call.limit().and_then(|it| begun.checked_add(it));
+        call.limit = Limit::Unlimited;
+        call.deadline = [own, call.deadline].into_iter().flatten().min();
+        call.deadline
     }
 }
 
@@ -269,6 +285,8 @@ impl<T, E> Clone for Call<T, E> {
             call: AnyCall {
                 record: CallRecord::new(&call.record.channel, call.record.method),
                 state: State::Described,
+                key: CallKey::default(),
+                connection: None,
                 frame: match call.state {
                     State::Described => call.frame.clone(),
                     _ => {
@@ -294,18 +312,18 @@ impl AnyCall {
         self.extras.get_or_insert_default()
     }
 
-    /// Sets the deadline to the earlier of both, and returns the time until then.
-    fn set_deadline(&mut self, now: Instant) -> Result<Option<Duration>> {
-        let limit = match self.limit {
+    /// Returns the time that the call may take from its first poll on.
+    fn limit(&self) -> Option<Duration> {
+        match self.limit {
             Limit::OfChannel => self.record.channel.deadline,
             Limit::Within(time) => Some(time),
-            #[cfg(feature = "tower")]
-            Limit::Until(at) => {
-                self.deadline = Some(self.deadline.map_or(at, |it| it.min(at)));
-                None
-            }
             Limit::Unlimited => None,
-        };
+        }
+    }
+
+    /// Sets the deadline to the earlier of both, and returns the time until then.
+    fn set_deadline(&mut self, now: Instant) -> Result<Option<Duration>> {
+        let limit = self.limit();
         let own = limit.and_then(|it| now.checked_add(it));
         let left = match (own, self.deadline) {
             (own, Some(inherited)) if own.is_none_or(|own| inherited < own) => {
@@ -331,20 +349,18 @@ impl AnyCall {
     }
 
     /// Begins the call at its first poll.
+    #[inline]
     fn start(&mut self, task: &Waker) -> Result<()> {
         self.record.channel.counters.begin();
         self.state = State::AtProgram;
         let trace = self.extras.as_ref().and_then(|it| it.trace);
-        self.record.span = observe::client_span(self.record.method, trace);
+        if let Some(span) = observe::client_span(self.record.method, trace) {
+            self.extras().span = Some(span);
+        }
         match &mut self.frame {
             Ok(frame) => {
                 let extras = &mut self.extras;
-                complete(
-                    frame,
-                    extras,
-                    self.receives,
-                    &self.record.channel.hub.domain,
-                )?;
+                complete(frame, extras, self.receives, self.record.channel.domain())?;
             }
             Err(status) => return Err(status.clone()),
         }
@@ -358,6 +374,7 @@ impl AnyCall {
     }
 
     /// Begins the call on the current connection, or waits for one.
+    #[inline]
     fn begin(&mut self, left: Option<Duration>, task: &Waker) -> Result<()> {
         let connection = self.record.channel.current();
         let Ok(frame) = &mut self.frame else {
@@ -380,7 +397,10 @@ impl AnyCall {
             extras.reserved = None;
         }
         match begun {
-            Ok(key) => self.state = State::Begun(connection, key),
+            Ok(key) => {
+                (self.state, self.key) = (State::Begun, key);
+                self.connection = Some(connection);
+            }
             Err(status) if self.may_wait(&status) => self.wait(),
             Err(status) => return Err(status),
         }
@@ -389,93 +409,114 @@ impl AnyCall {
 
     /// Begins the call if it has not begun, and returns its progress.
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> CallProgress {
-        let mut has_begun = false; // It keeps this waker already.
-        if let State::Described = self.state {
-            if let Err(status) = self.start(cx.waker()) {
+        match self.state {
+            State::Described => match self.start(cx.waker()) {
+                Ok(()) => self.poll_begun(cx),
+                Err(status) => CallProgress::Ended(Err(status)),
+            },
+            State::Begun => self.poll_open(cx),
+            State::Waiting => self.poll_begun(cx),
+            State::AtProgram | State::Done => unreachable!("a call is not polled after its end"),
+        }
+    }
+
+    /// Waits for a connection, if there is none. Then sends the items of the call.
+    #[inline]
+    fn poll_begun(&mut self, cx: &mut Context<'_>) -> CallProgress {
+        while self.state == State::Waiting {
+            let waiting = &mut self.extras().waiting;
+            let waiting = waiting.as_mut().expect("it waits for something");
+            if waiting.as_mut().poll(cx).is_pending() {
+                return CallProgress::Pending;
+            }
+            self.state = State::Done;
+            let begun = match self.time_left() {
+                Some(Duration::ZERO) => {
+                    let what = "it waited for a connection";
+                    Err(Status::not_started(Code::DeadlineExceeded, what))
+                }
+                left => self.begin(left, cx.waker()),
+            };
+            if let Err(status) = begun {
                 return CallProgress::Ended(Err(status));
             }
-            has_begun = true;
         }
-        loop {
-            let (connection, key) = match &mut self.state {
-                State::Begun(connection, key) => (connection, *key),
-                State::Waiting(waiting) => {
-                    if waiting.as_mut().poll(cx).is_pending() {
-                        return CallProgress::Pending;
-                    }
-                    self.state = State::Done;
-                    let begun = match self.time_left() {
-                        Some(Duration::ZERO) => Err(Status::not_started(
-                            Code::DeadlineExceeded,
-                            "it waited for a connection",
-                        )),
-                        left => self.begin(left, cx.waker()),
-                    };
-                    if let Err(status) = begun {
-                        return CallProgress::Ended(Err(status));
-                    }
-                    has_begun = true;
-                    continue;
-                }
-                _ => unreachable!("a call is not polled after its end"),
-            };
-            let (progress, _ended) = match has_begun {
-                true => (CallProgress::Pending, None),
-                false => connection.poll_call(key, cx.waker(), || Unsent {
-                    frame: self.frame.as_mut().expect("it is described"),
-                    method: self.record.method.id,
-                    deadline: self.deadline,
-                }),
-            };
-            match progress {
-                CallProgress::Pending => {
-                    let Some(extras) = &mut self.extras else {
-                        return CallProgress::Pending;
-                    };
-                    if let Items::Pump(pump) = &mut extras.items
-                        && self.frame.as_ref().is_ok_and(|it| it.is_empty())
-                        && let Err(status) = pump.poll(connection, key, cx)
-                    {
-                        connection.abandon(key);
-                        self.state = State::Done;
-                        return CallProgress::Ended(Err(status));
-                    }
-                    return CallProgress::Pending;
-                }
-                CallProgress::Ended(Err(status)) => {
-                    self.state = State::Done;
-                    // The call waited for the window of a connection that takes no more calls.
-                    if !self.may_wait(&status) {
-                        return CallProgress::Ended(Err(status));
-                    }
-                    self.wait();
-                }
-                CallProgress::Ended(Ok(end)) => {
-                    self.state = State::AtProgram;
-                    #[cfg(feature = "metrics")]
-                    {
-                        self.record.ended = _ended;
-                    }
-                    return CallProgress::Ended(Ok(end));
-                }
-                CallProgress::Begun => return CallProgress::Begun,
-                CallProgress::Send(_) | CallProgress::Item(..) => {
-                    unreachable!("it is sent there, and its stream begins first")
-                }
+        match &self.extras {
+            None => CallProgress::Pending,
+            Some(_) => self.poll_items(cx),
+        }
+    }
+
+    fn poll_items(&mut self, cx: &mut Context<'_>) -> CallProgress {
+        let is_sent = self.frame.as_ref().is_ok_and(|it| it.is_empty());
+        if let Some(extras) = &mut self.extras
+            && let Items::Pump(pump) = &mut extras.items
+            && is_sent
+            && let Some(connection) = &self.connection
+            && let Err(status) = pump.poll(connection, self.key, cx)
+        {
+            connection.abandon(self.key);
+            self.state = State::Done;
+            return CallProgress::Ended(Err(status));
+        }
+        CallProgress::Pending
+    }
+
+    /// Polls a call that waits for the window, has a stream, or was woken for nothing.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> CallProgress {
+        let connection = self.connection.as_ref().expect("it has begun");
+        let progress = connection.poll_call(self.key, cx.waker(), || Unsent {
+            frame: self.frame.as_mut().expect("it is described"),
+            method: self.record.method.id,
+            deadline: self.deadline,
+        });
+        match progress {
+            CallProgress::Pending => self.poll_begun(cx),
+            CallProgress::Ended(Err(status)) => self.handle_failure(status, cx),
+            CallProgress::Ended(end) => {
+                self.state = State::AtProgram;
+                CallProgress::Ended(end)
+            }
+            CallProgress::Begun => CallProgress::Begun,
+            CallProgress::Send(_) | CallProgress::Item(..) => {
+                unreachable!("it is sent there, and its stream begins first")
             }
         }
     }
 
+    /// Waits for another connection, if the call may.
+    fn handle_failure(&mut self, status: Status, cx: &mut Context<'_>) -> CallProgress {
+        (self.state, self.connection) = (State::Done, None);
+        // The call waited for the window of a connection that takes no more calls.
+        if self.may_wait(&status) {
+            self.wait();
+            return self.poll_begun(cx);
+        }
+        CallProgress::Ended(Err(status))
+    }
+
+    /// Takes the response of a call without streams, if there is one, and the time at which it
+    /// arrived: most calls are polled once to begin, and once to take it.
+    #[inline]
+    fn take_response(&mut self) -> Option<(u32, Bytes, Instant)> {
+        if self.state != State::Begun {
+            return None;
+        }
+        let response = self.connection.as_ref()?.take_response(self.key)?;
+        self.state = State::AtProgram;
+        Some(response)
+    }
+
     /// Turns the rest of the call into its stream of items.
     fn take_items(&mut self) -> ReceivedItems {
-        let State::Begun(connection, key) = std::mem::replace(&mut self.state, State::Done) else {
-            unreachable!("only what was sent begins");
-        };
-        let (pump, body) = match self.extras.take() {
-            Some(extras) => extras.into_rest(),
-            None => (None, None),
-        };
-        ReceivedItems::new(connection, key, pump, body, self.record.take())
+        self.state = State::Done;
+        let connection = self.connection.take().expect("it has begun");
+        ReceivedItems::new(
+            connection,
+            self.key,
+            self.extras.take(),
+            self.record.clone(),
+        )
     }
 
     /// Returns whether another connection may take a call that failed with this status.
@@ -495,13 +536,16 @@ impl AnyCall {
                 None => channel.ready().await,
             }
         };
-        self.state = State::Waiting(Box::pin(waiting));
+        self.state = State::Waiting;
+        self.extras().waiting = Some(Box::pin(waiting));
     }
 
     /// Records how the call has ended.
-    fn end(&mut self, end: Result<u32, &Status>) {
+    #[inline]
+    fn end(&mut self, end: Result<u32, &Status>, at: Option<Instant>) {
         self.state = State::Done;
-        self.record.end(end);
+        let span = self.extras.as_ref().and_then(|it| it.span.as_ref());
+        self.record.end(end, at, span);
     }
 }
 
@@ -512,18 +556,13 @@ impl<T, E: From<Status>> Future for Call<T, E> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        if let Some((code, body, at)) = this.call.take_response() {
+            return Poll::Ready(this.decode(code, body, Some(at)));
+        }
         Poll::Ready(match this.call.poll_progress(cx) {
-            CallProgress::Ended(Ok((code, body))) => {
-                let result = (this.decode)(code, body);
-                // A result that cannot be decoded is an error.
-                this.call.end(Ok(match result.is_ok() || code != 0 {
-                    true => code,
-                    false => Code::Internal.number(),
-                }));
-                result
-            }
+            CallProgress::Ended(Ok((code, body))) => this.decode(code, body, None),
             CallProgress::Ended(Err(status)) => {
-                this.call.end(Err(&status));
+                this.call.end(Err(&status), None);
                 Err(status.into())
             }
             CallProgress::Begun => match this.begin {
@@ -537,10 +576,10 @@ impl<T, E: From<Status>> Future for Call<T, E> {
 
 impl Drop for AnyCall {
     fn drop(&mut self) {
-        match &self.state {
-            State::Begun(connection, key) => connection.abandon(*key),
-            State::Waiting(..) | State::AtProgram => {}
-            State::Described | State::Done => return,
+        match (self.state, &self.connection) {
+            (State::Described | State::Done, _) => return,
+            (State::Begun, Some(connection)) => connection.abandon(self.key),
+            _ => {}
         }
         self.record.drop_call();
     }
@@ -551,9 +590,9 @@ impl<T, E> fmt::Debug for Call<T, E> {
         let call = &self.call;
         let state = match &call.state {
             State::Described => "not begun",
-            State::Waiting(..) => "waiting for a connection",
-            State::Begun(..) if call.frame.as_ref().is_ok_and(|it| it.is_empty()) => "sent",
-            State::Begun(..) => "waiting for the window",
+            State::Waiting => "waiting for a connection",
+            State::Begun if call.frame.as_ref().is_ok_and(|it| it.is_empty()) => "sent",
+            State::Begun => "waiting for the window",
             State::AtProgram | State::Done => "ended",
         };
         f.debug_struct("Call")

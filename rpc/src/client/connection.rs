@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
+use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -173,6 +174,7 @@ impl ClientConnection {
     ///
     /// # Errors
     /// The reason why the call cannot be made; it has not started.
+    #[inline]
     pub(crate) fn begin(
         self: &Arc<Self>,
         call: &NewCall,
@@ -187,7 +189,7 @@ impl ClientConnection {
         let mut state = self.lock();
         if call.body_len > state.machine.body_max() {
             let max = state.machine.body_max();
-            return Err(super::request::too_large(call.body_len, max));
+            return Err(too_large(call.body_len, max));
         }
         let key = state.machine.begin(frame.len(), deadline, call.streams)?;
         state.machine.watch(key, watcher);
@@ -233,6 +235,7 @@ impl ClientConnection {
 
     /// Sends a frame in the order of the calls, alone or gathered with others. Called under the
     /// lock.
+    #[inline]
     fn send(&self, state: &mut State, frame: &mut FrameBuf) -> Result<(), Error> {
         if state.gathers && !state.gathered.has_room(frame.len()) {
             self.send_gathered(state);
@@ -242,7 +245,8 @@ impl ClientConnection {
             return send(&self.endpoint, frame);
         }
         state.gathered.push(frame);
-        frame.clear();
+        // The next call has the memory while it is in the processor's cache.
+        *frame = FrameBuf::default();
         if state.gathered.is_due() && !shares_processor(&self.endpoint) {
             self.send_gathered(state);
         }
@@ -279,25 +283,18 @@ impl ClientConnection {
         }
     }
 
-    /// Returns the call's progress, and, if it has ended without streams, when its response
-    /// arrived. Sends the call's request if it was waiting and it is its turn, and the credit for
-    /// an item that was read.
+    /// Takes the response of a call without streams, if there is one, with the time at which the
+    /// last message was read.
     #[inline]
-    pub(crate) fn poll_call<'f>(
-        &self,
-        key: CallKey,
-        task: &Waker,
-        request: impl FnOnce() -> Unsent<'f>,
-    ) -> (CallProgress, Option<Instant>) {
-        let end = {
-            let state = &mut *self.lock();
-            let end = state.machine.take_plain_end(key);
-            end.map(|it| (CallProgress::Ended(it), Some(state.read_at)))
-        };
-        end.unwrap_or_else(|| (self.poll_open_call(key, task, request), None))
+    pub(crate) fn take_response(&self, key: CallKey) -> Option<(u32, Bytes, Instant)> {
+        let state = &mut *self.lock();
+        let (code, body) = state.machine.take_response(key)?;
+        Some((code, body, state.read_at))
     }
 
-    fn poll_open_call<'f>(
+    /// Returns the call's progress. Sends the call's request if it was waiting and it is its turn,
+    /// and the credit for an item that was read.
+    pub(crate) fn poll_call<'f>(
         &self,
         key: CallKey,
         task: &Waker,
@@ -435,10 +432,12 @@ impl ClientConnection {
         turn: &mut ReadTurn<Woken>,
         after: &mut Aftermath,
     ) -> Result<(), Violation> {
-        match Frame::decode(frame)? {
-            Frame::Response(response) => {
+        // Matched in place: frames are large.
+        match &Frame::decode(frame) {
+            Err(violation) => Err(*violation),
+            Ok(Frame::Response(response)) => {
                 let keep = |body: &[u8]| turn.bodies.copy(message, body);
-                match state.machine.handle_response(&response, keep)? {
+                match state.machine.handle_response(response, keep)? {
                     ResponseOutcome::Ended(woken) => {
                         turn.kept.woken += 1;
                         turn.kept.wake.extend(woken);
@@ -448,6 +447,19 @@ impl ClientConnection {
                 }
                 Ok(())
             }
+            Ok(other) => self.handle_other(state, other, turn, after),
+        }
+    }
+
+    /// Handles a frame other than a response.
+    fn handle_other(
+        &self,
+        state: &mut State,
+        frame: &Frame<'_>,
+        turn: &mut ReadTurn<Woken>,
+        after: &mut Aftermath,
+    ) -> Result<(), Violation> {
+        match *frame {
             Frame::Item(call, item) => {
                 turn.kept
                     .wake
@@ -467,7 +479,7 @@ impl ClientConnection {
                 after.is_closing = true;
                 Ok(())
             }
-            Frame::Request(_) | Frame::Cancel(_) | Frame::Taken(_) => {
+            Frame::Request(_) | Frame::Response(_) | Frame::Cancel(_) | Frame::Taken(_) => {
                 Err(Violation("a frame that servers do not send"))
             }
         }
@@ -648,6 +660,12 @@ async fn watch_deadlines(connection: Weak<ClientConnection>, earlier: Arc<Notify
             None => earlier.await,
         }
     }
+}
+
+/// Returns the status of a call whose body is too large.
+pub(super) fn too_large(len: u64, max: u64) -> Status {
+    let what = format!("a request of {len} bytes, the server takes {max}: lend what is large");
+    Status::not_started(Code::TooLarge, what)
 }
 
 /// Returns the head of a request that is sent now.

@@ -1,42 +1,38 @@
 //! The client: channels and their calls.
 
 mod call;
+mod channel;
 mod check;
 mod connection;
 mod items;
 mod layered;
 mod lending;
-mod reconnect;
 mod request;
 mod service;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{ToSocketAddrs, lookup_host};
-use tokio::sync::Notify;
 use tokio_fabric::domain::DomainBuilder;
 use tokio_fabric::info::AuthKey;
 use tokio_fabric::{Domain, Fabric, Hints};
 
-use crate::caught::caught;
 use crate::drive::{Configure, Hub};
-use crate::limits::{CALLS_PER_CONNECTION, CONNECT_TIMEOUT, DEADLINE};
-use crate::observe::{ChannelCounters, ChannelStats};
+use crate::limits::DEADLINE;
+use crate::observe::ChannelStats;
 use crate::status::{Code, Result, Status};
-use crate::wire::{Hello, Rejection};
 
 pub use call::Call;
-use connection::ClientConnection;
+use channel::ChannelInner;
+#[cfg(feature = "tower")]
+pub(crate) use channel::{random_of, shorten};
 use connection::Reservation;
 pub use items::received;
 pub use layered::{CallPath, DirectPath, LayeredCall, LayeredPath};
 pub use lending::{FailedCall, LendingCall, LendingFuture, Loan};
-#[cfg(feature = "tower")]
-pub(crate) use reconnect::{random_of, shorten};
 pub use service::ChannelService;
 
 /// Largest number of endpoints of a channel's domain at a time, including the one that has just
@@ -79,95 +75,6 @@ pub struct Channel {
     inner: Arc<ChannelInner>,
 }
 
-pub(crate) struct ChannelInner {
-    /// The connection that was made last.
-    current: Mutex<Arc<ClientConnection>>,
-    /// Notifies that another connection was made, or that none will be.
-    changed: Notify,
-    /// Whether no further connection will be made: the channel was closed, or its runtime has
-    /// ended.
-    is_closed: AtomicBool,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) counters: ChannelCounters,
-    /// The server's addresses.
-    addresses: Vec<SocketAddr>,
-    /// Reads the messages and events of the connections.
-    hub: Hub<ClientConnection>,
-}
-
-impl ChannelInner {
-    pub(crate) fn current(&self) -> Arc<ClientConnection> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&current)
-    }
-
-    pub(crate) fn domain(&self) -> &Domain {
-        &self.hub.domain
-    }
-
-    /// Waits until there is a connection that takes calls, or until none will be made any more.
-    pub(crate) async fn ready(&self) {
-        loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if self.is_closed() || self.current().with_machine(|machine| machine.is_open()) {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    /// Waits until a call would be sent at once, and reserves its room. `None`: this and all later
-    /// calls would fail at once.
-    pub(crate) async fn reserve(&self) -> Option<Reservation> {
-        loop {
-            self.ready().await;
-            let connection = self.current();
-            let mut freed = std::pin::pin!(connection.freed.notified());
-            freed.as_mut().enable();
-            let reservation = connection.reserve();
-            if reservation.is_some() {
-                return reservation;
-            }
-            if connection.with_machine(|machine| machine.is_open()) {
-                freed.await;
-            } else if self.is_closed() {
-                return None;
-            }
-        }
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// Wakes the tasks that wait for a connection.
-    fn set_closed(&self) {
-        self.is_closed.store(true, Ordering::Release);
-        self.notify_changed();
-    }
-
-    /// The wakers of the waiting tasks are the program's.
-    fn notify_changed(&self) {
-        caught("a waker", || self.changed.notify_waiters());
-    }
-
-    /// Connects to the first of the addresses that answers.
-    async fn connect(
-        hub: &Hub<ClientConnection>,
-        addresses: &[SocketAddr],
-    ) -> Result<Arc<ClientConnection>> {
-        let mut failed = Status::not_started(Code::Unavailable, "the name has no address");
-        for address in addresses {
-            match connect_to(hub, *address).await {
-                Ok(connection) => return Ok(connection),
-                Err(status) => failed = status,
-            }
-        }
-        Err(failed)
-    }
-}
-
 impl Channel {
     /// Connects to a server, with the default settings.
     ///
@@ -199,7 +106,7 @@ impl Channel {
 
     /// The domain of its connections.
     pub fn domain(&self) -> &Domain {
-        &self.inner.hub.domain
+        self.inner.domain()
     }
 
     /// Waits until there is a connection to a server that is not draining, or until there will be
@@ -238,13 +145,6 @@ impl Channel {
         connection.closing.notify_one();
         // The result says no more than that the connection has ended.
         let _ = connection.endpoint.shutdown().await;
-    }
-}
-
-/// Notifies the task that reconnects.
-impl Drop for ChannelInner {
-    fn drop(&mut self) {
-        self.current().closing.notify_one();
     }
 }
 
@@ -331,19 +231,7 @@ impl ChannelBuilder {
         };
         // A connection request from a peer is dropped: a channel has no listener.
         let hub = Hub::open(fabric, self.configure, self.auth_key, ENDPOINTS_MAX, drop)?;
-        let addresses: Vec<SocketAddr> = addresses.collect();
-        let connection = ChannelInner::connect(&hub, &addresses).await?;
-        let inner = Arc::new(ChannelInner {
-            current: Mutex::new(connection),
-            changed: Notify::new(),
-            is_closed: AtomicBool::new(false),
-            deadline: self.deadline,
-            addresses,
-            counters: ChannelCounters::default(),
-            hub,
-        });
-        inner.counters.connect();
-        tokio::spawn(reconnect::keep_connected(Arc::downgrade(&inner)));
+        let inner = ChannelInner::open(hub, addresses.collect(), self.deadline).await?;
         Ok(Channel { inner })
     }
 }
@@ -353,38 +241,5 @@ impl fmt::Debug for ChannelBuilder {
         f.debug_struct("ChannelBuilder")
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
-    }
-}
-
-async fn connect_to(
-    hub: &Hub<ClientConnection>,
-    address: SocketAddr,
-) -> Result<Arc<ClientConnection>> {
-    let endpoint = hub.endpoint(CALLS_PER_CONNECTION)?;
-    let connection = ClientConnection::new(endpoint.clone());
-    // Inserted first, so that messages that the server sends at once find the connection.
-    hub.insert(endpoint.id(), &connection);
-    let hello = Hello::default().encode();
-    let connecting = endpoint.connect(address).timeout(CONNECT_TIMEOUT);
-    let agreed = connecting
-        .data(hello)
-        .await
-        .map_err(|error| Rejection::decode(error.data()).unwrap_or_else(|| error.into()));
-    let agreed = agreed.and_then(|data| {
-        if endpoint.peer_incarnation().is_none() {
-            let what = "the peer lacks the library's extension, which calls rest on";
-            return Err(Status::not_started(Code::Unavailable, what));
-        }
-        Hello::decode(&data).map_err(|error| Status::not_started(Code::Unavailable, error.0))
-    });
-    match agreed {
-        Ok(server) => {
-            connection.agree(&server);
-            Ok(connection)
-        }
-        Err(status) => {
-            hub.remove(endpoint.id());
-            Err(status)
-        }
     }
 }

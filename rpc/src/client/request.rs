@@ -1,22 +1,26 @@
-//! The settings that few calls have, the request in the form in which it is sent, and the record of
-//! a call.
+//! The settings that few calls have, the request in the form in which it is sent, the stream that
+//! follows it, and the record of a call.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-#[cfg(feature = "metrics")]
 use tokio::time::Instant;
 use tokio_fabric::Domain;
+use tokio_fabric::op::Op;
 use tracing::Span;
 
-use super::ChannelInner;
-use super::connection::Reservation;
-use super::items::ItemPump;
+use super::channel::ChannelInner;
+use super::connection::{ClientConnection, Reservation, too_large};
+use crate::drive::ItemSending;
 use crate::lend::{Lend, LentRead};
-use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN};
+use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, STREAM_ITEMS};
 use crate::method::Method;
 use crate::observe;
-use crate::status::{Code, Result, Status};
+use crate::proto::CallKey;
+use crate::status::{Code, Result, Started, Status};
 use crate::streaming::ItemSource;
 use crate::wire::{
     FrameBuf, LentRegions, Metadata, Prefix, Streams, TraceContext, insert_prefix, reference_frame,
@@ -36,6 +40,10 @@ pub(super) struct Extras {
     /// Length of that body.
     body_len: u64,
     pub(super) reserved: Option<Reservation>,
+    /// The call's span, if a subscriber wants it.
+    pub(super) span: Option<Span>,
+    /// Waits for a connection.
+    pub(super) waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 /// The stream that a call sends.
@@ -70,13 +78,86 @@ impl Extras {
         (matches!(self.items, Items::Pump(_)), self.body_len)
     }
 
-    /// Returns the parts that are needed after the call's result stream has begun.
-    pub(super) fn into_rest(self) -> (Option<Box<ItemPump>>, Option<Box<LentRead<Bytes>>>) {
-        let pump = match self.items {
-            Items::Pump(pump) => Some(pump),
-            _ => None,
-        };
-        (pump, self.body)
+    /// Drops the stream, and the body, access to which is revoked.
+    pub(super) fn drop_lent(&mut self) {
+        (self.items, self.body) = (Items::None, None);
+    }
+}
+
+/// The stream that a call sends. It is polled when there is credit for an item.
+pub(super) struct ItemPump {
+    /// `None` once the stream has ended.
+    source: Option<ItemSource>,
+    /// An item that waits for credit.
+    next: Option<FrameBuf>,
+    /// An item that waits for room within the library.
+    sending: Option<Op<Vec<u8>>>,
+}
+
+impl ItemPump {
+    pub(super) fn new(source: ItemSource) -> ItemPump {
+        ItemPump {
+            source: Some(source),
+            next: None,
+            sending: None,
+        }
+    }
+
+    /// Sends the items that can be sent now; the task is woken when there is more to do.
+    ///
+    /// # Errors
+    /// Errors of the source or of an item. Then the call must be given up, and counts as possibly
+    /// run, whatever the source's own status says.
+    pub(super) fn poll(
+        &mut self,
+        connection: &ClientConnection,
+        key: CallKey,
+        cx: &mut Context<'_>,
+    ) -> Result<()> {
+        let sent = self.send_items(connection, key, cx);
+        sent.map_err(|status| status.with_started(Started::MaybeRan))
+    }
+
+    fn send_items(
+        &mut self,
+        connection: &ClientConnection,
+        key: CallKey,
+        cx: &mut Context<'_>,
+    ) -> Result<()> {
+        for _ in 0..STREAM_ITEMS {
+            let Some(source) = &mut self.source else {
+                return Ok(());
+            };
+            if let Some(sending) = &mut self.sending {
+                if Pin::new(sending).poll(cx).is_pending() {
+                    return Ok(());
+                }
+                self.sending = None;
+            }
+            let frame = match self.next.take() {
+                Some(frame) => frame,
+                None => match source.as_mut().poll_next(cx) {
+                    Poll::Pending => return Ok(()),
+                    Poll::Ready(Some(frame)) => frame?,
+                    Poll::Ready(None) => {
+                        self.source = None;
+                        connection.end_items(key);
+                        return Ok(());
+                    }
+                },
+            };
+            match connection.send_item(key, frame, cx.waker())? {
+                ItemSending::Sent => {}
+                ItemSending::NoRoom(sending) => self.sending = Some(sending),
+                ItemSending::NoCredit(frame) => {
+                    self.next = Some(frame);
+                    return Ok(());
+                }
+            }
+        }
+        // Other tasks have their turn.
+        cx.waker().wake_by_ref();
+        Ok(())
     }
 }
 
@@ -138,64 +219,48 @@ fn complete_with(
     Ok(())
 }
 
-pub(super) fn too_large(len: u64, max: u64) -> Status {
-    let what = format!("a request of {len} bytes, the server takes {max}: lend what is large");
-    Status::not_started(Code::TooLarge, what)
-}
-
-/// The record of a call: its counters and its span.
+/// The record of a call, for its channel's counters.
+#[derive(Clone)]
 pub(super) struct CallRecord {
     pub(super) channel: Arc<ChannelInner>,
     pub(super) method: &'static Method,
-    pub(super) span: Span,
     /// The time of its first poll.
     #[cfg(feature = "metrics")]
     pub(super) begun: Option<Instant>,
-    /// The time at which its response arrived, if it is known.
-    #[cfg(feature = "metrics")]
-    pub(super) ended: Option<Instant>,
 }
 
 impl CallRecord {
     /// Creates the record of a call that has not been polled yet.
+    #[inline]
     pub(super) fn new(channel: &Arc<ChannelInner>, method: &'static Method) -> CallRecord {
         CallRecord {
             channel: Arc::clone(channel),
             method,
-            span: Span::none(),
             #[cfg(feature = "metrics")]
             begun: None,
-            #[cfg(feature = "metrics")]
-            ended: None,
         }
     }
 
     /// Records the only end of a call that was polled: the code of its response, or why there is
-    /// none.
-    pub(super) fn end(&self, end: Result<u32, &Status>) {
+    /// none; and the time at which the response arrived, if it is known.
+    #[inline]
+    pub(super) fn end(&self, end: Result<u32, &Status>, at: Option<Instant>, span: Option<&Span>) {
         self.channel.counters.end(end);
-        let code = observe::code_of(end);
-        observe::record_end(&self.span, code);
+        if let Some(span) = span {
+            observe::record_end(span, observe::code_of(end));
+        }
         #[cfg(feature = "metrics")]
         if let Some(begun) = self.begun {
             let times = &self.channel.counters.times;
-            let ended = self.ended.unwrap_or_else(Instant::now);
-            times.record(self.method, code, ended.saturating_duration_since(begun));
+            let took = at.unwrap_or_else(Instant::now) - begun;
+            times.record(self.method, observe::code_of(end), took);
         }
+        #[cfg(not(feature = "metrics"))]
+        let _ = at;
     }
 
     /// Records that the caller has dropped the call.
     pub(super) fn drop_call(&self) {
         self.channel.counters.drop_call();
-    }
-
-    /// Takes the record, for the rest of the call.
-    pub(super) fn take(&mut self) -> CallRecord {
-        CallRecord {
-            span: std::mem::replace(&mut self.span, Span::none()),
-            #[cfg(feature = "metrics")]
-            begun: self.begun,
-            ..CallRecord::new(&self.channel, self.method)
-        }
     }
 }

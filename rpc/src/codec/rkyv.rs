@@ -20,9 +20,12 @@ use crate::limits::NESTING_MAX;
 /// `Archive`, `Serialize` and `Deserialize`.
 ///
 /// An archive is validated, then the value is deserialized from it. Values may be nested at most
-/// 128 deep. What has no bytes in an archive cannot be counted in it: a `Vec<()>` has as many
-/// elements as the peer says, up to 2³² - 1. Do not accept collections of such types from peers
-/// that you do not trust.
+/// 128 deep. Elements of a type without bytes in an archive (`()`, a struct of such fields or of
+/// fields with `Skip`) cannot be counted: rkyv shows a validator only where the memory of a
+/// collection begins and its size in bytes, which is 0 for any number of them, and calls nothing
+/// per element. Such a collection has as many elements as the peer says, up to 2³² - 1, each with
+/// the size that its type has in memory. Do not accept them from peers that you do not trust: a
+/// number says as much.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Cx, Result, Rkyv, service, testing};

@@ -50,6 +50,7 @@ impl ReadingCheck {
     ///
     /// # Errors
     /// The peer does not read.
+    #[inline]
     pub(crate) fn check(
         &self,
         came: Came,
@@ -66,8 +67,9 @@ impl ReadingCheck {
                 (&self.items, READING_CHECK_ITEMS, what)
             }
         };
-        let came = look.came.fetch_add(1, Ordering::Relaxed) + 1;
+        let came = look.came.load(Ordering::Relaxed) + 1;
         if came < u64::from(each * calls_max) {
+            look.came.store(came, Ordering::Relaxed);
             return Ok(());
         }
         look.came.store(0, Ordering::Relaxed);

@@ -91,18 +91,22 @@ impl Start {
         // as a slow poll.
         let mut turn = ServerTurn::new();
         turn.begin_at(cx.call().received);
+        turn.kept.permit = permit;
         let of_call = cx.clone();
-        let started = running::start(&connection, cx, permit, None, &mut turn, polls, |cx, _| {
-            connection.server.dispatch(&mut Incoming {
-                cx,
-                body: IncomingBody::Own(body?.into()),
+        let started = body.and_then(|body| {
+            let incoming = Incoming {
+                cx: &cx,
+                body: IncomingBody::Own(body.into()),
                 lent: &lent,
                 streams,
                 connection: &connection,
                 spare: None,
-            })
+            };
+            let begun = running::begin(incoming, true, polls);
+            begun.go_on(&connection, cx, &mut turn)
         });
         if let Err(status) = started {
+            turn.kept.permit = None;
             connection.answer(&of_call, Reply::refusal(&status), turn.last, None);
         }
     }

@@ -43,6 +43,9 @@ pub(crate) struct Spare {
     method: Option<(u32, usize)>,
     /// Answers of the connection whose messages are being handled.
     answers: BatchBuf,
+    /// The place of the call that is being handled. If the call is answered at its first poll, the
+    /// next call has the place.
+    pub(super) permit: Option<CallPermit>,
 }
 
 pub(super) type ServerTurn = ReadTurn<Spare>;
@@ -139,11 +142,13 @@ impl ServerConnection {
     }
 
     /// Sends an answer, together with others if it is small.
+    #[inline]
     fn gather(&self, head: &[u8; HEADER_LEN], reply: &mut Reply, turn: &mut ServerTurn) {
         if !turn.kept.answers.has_room(reply.len()) {
             self.send_gathered(turn);
         }
         if !turn.kept.answers.has_room(reply.len()) {
+            turn.kept.permit = None;
             return self.send(reply.frame(head));
         }
         turn.kept.answers.push_body(head, reply.body());
@@ -152,7 +157,10 @@ impl ServerConnection {
         }
     }
 
+    /// Sends the gathered answers. The place of their calls is freed before, since a client that
+    /// has an answer may call again.
     fn send_gathered(&self, turn: &mut ServerTurn) {
+        turn.kept.permit = None;
         if !turn.kept.answers.message().is_empty() {
             self.reading.count_message();
             let _ = send_batch(&self.endpoint, &mut turn.kept.answers);
@@ -243,9 +251,13 @@ impl ServerConnection {
 
     /// As `answer`, for a call that was not [opened](Self::open_call) and whose answer
     /// [fits](Self::fits) into a frame.
+    #[inline]
     pub(super) fn answer_at_once(&self, cx: &Cx, reply: &mut Reply, turn: &mut ServerTurn) {
-        self.count_end(cx, reply.code, turn.last);
-        let head = head_of(cx.id(), micros(turn.last), reply);
+        let routed = self.server.routes.at(cx.call().route);
+        routed
+            .counters
+            .end_there(cx, reply.code, turn.last, turn.last_us);
+        let head = head_of(cx.id(), turn.last_us, reply);
         self.gather(&head, reply, turn);
     }
 
@@ -320,8 +332,17 @@ impl ServerConnection {
         frame: &[u8],
         turn: &mut ServerTurn,
     ) -> Result<(), Violation> {
-        match Frame::decode(frame)? {
-            Frame::Request(request) => self.handle_request(&request, message, frame.len(), turn),
+        // Matched in place: a request is large.
+        match &Frame::decode(frame) {
+            Err(violation) => Err(*violation),
+            Ok(Frame::Request(request)) => self.handle_request(request, message, frame.len(), turn),
+            Ok(other) => self.handle_other(other),
+        }
+    }
+
+    /// Handles a frame other than a request.
+    fn handle_other(&self, frame: &Frame<'_>) -> Result<(), Violation> {
+        match *frame {
             Frame::Cancel(call) => {
                 let running = self.with_machine(|machine| {
                     machine.handle_cancel(call).map(|running| running.cloned())
@@ -353,7 +374,7 @@ impl ServerConnection {
                 self.server.notice_idle();
                 Ok(())
             }
-            Frame::Response(_) | Frame::Window(_) | Frame::Goaway => {
+            Frame::Request(_) | Frame::Response(_) | Frame::Window(_) | Frame::Goaway => {
                 Err(Violation("a frame that clients do not send"))
             }
         }
@@ -389,19 +410,14 @@ impl ServerConnection {
             return Ok(());
         };
         turn.kept.method = Some((request.method, route));
-        let Some(permit) = self.server.admit(route, running) else {
+        if !self.server.admit(&mut turn.kept.permit, route, running) {
             let status = refusal(Code::Overloaded, "as many calls run as the server takes");
-            self.refuse(
-                call,
-                Some(route),
-                &status.with_retry_after(RETRY_AFTER),
-                turn,
-            );
+            let status = status.with_retry_after(RETRY_AFTER);
+            self.refuse(call, Some(route), &status, turn);
             return Ok(());
-        };
+        }
         let cx = self.context_of(request, route, turn);
-        let budget = Duration::from_micros(request.budget_us.into());
-        if request.budget_us > 0 && budget <= turn.last {
+        if request.budget_us > 0 && request.budget_us <= turn.last_us {
             let status = refusal(Code::DeadlineExceeded, "behind other calls");
             self.refuse(call, Some(route), &status, turn);
             return Ok(());
@@ -411,9 +427,11 @@ impl ServerConnection {
             self.refuse(call, Some(route), &status, turn);
             return Ok(());
         }
-        if let Some(region) = request.by_reference {
+        if let Some(region) = request.by_reference
+            && let Some(permit) = turn.kept.permit.take()
+        {
             self.open_call(&cx, request.streams);
-            let (ticket, given_up) = FetchTable::insert(self, route, permit.own(&self.server));
+            let (ticket, given_up) = FetchTable::insert(self, route, permit);
             let fetch = bodies::Fetch {
                 cx,
                 region,
@@ -426,22 +444,20 @@ impl ServerConnection {
             self.spawn(&of, "reading a request", run);
             return Ok(());
         }
-        let streams = Some(request.streams);
-        let started = running::start(self, cx, Some(permit), streams, turn, true, |cx, turn| {
-            self.server.dispatch(&mut Incoming {
-                cx,
-                body: IncomingBody::Read {
-                    body: request.body,
-                    message,
-                    bodies: &mut turn.bodies,
-                },
-                lent: &request.lent,
-                streams: request.streams,
-                connection: self,
-                spare: turn.kept.handling.take(),
-            })
-        });
-        if let Err(status) = started {
+        let incoming = Incoming {
+            cx: &cx,
+            body: IncomingBody::Read {
+                body: request.body,
+                message,
+                bodies: &mut turn.bodies,
+            },
+            lent: &request.lent,
+            streams: request.streams,
+            connection: self,
+            spare: turn.kept.handling.take(),
+        };
+        let begun = running::begin(incoming, false, true);
+        if let Err(status) = begun.go_on(self, cx, turn) {
             self.refuse(call, Some(route), &status, turn);
         }
         Ok(())

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -54,76 +53,79 @@ pub(crate) struct ServerShared {
     pub(crate) idle: Notify,
 }
 
-/// The place of a running call, among all places of the server. The permit of a call that may be
-/// done at once borrows the server.
-pub(crate) struct CallPermit<S: Deref<Target = ServerShared> = Arc<ServerShared>> {
-    /// `None` once another permit has the place.
-    server: Option<S>,
+/// The place of a running call, among all places of the server.
+pub(crate) struct CallPermit {
+    server: Arc<ServerShared>,
     /// The place among the calls of its method, if the method has a limit of its own.
     of_method: Option<OwnedSemaphorePermit>,
     /// The room of a request that was read by reference.
     of_body: Option<BodyPermit>,
 }
 
-impl<S: Deref<Target = ServerShared>> CallPermit<S> {
+impl CallPermit {
     /// Keeps the room until the call's handler has ended.
     pub(super) fn hold(&mut self, room: BodyPermit) {
         self.of_body = Some(room);
     }
-
-    /// Turns the permit into one that a task can own.
-    pub(super) fn own(mut self, server: &Arc<ServerShared>) -> CallPermit {
-        self.server = None;
-        CallPermit {
-            server: Some(Arc::clone(server)),
-            of_method: self.of_method.take(),
-            of_body: self.of_body.take(),
-        }
-    }
 }
 
-impl<S: Deref<Target = ServerShared>> Drop for CallPermit<S> {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         // SeqCst, in one order with the start of a drain: the drain sees this, or this sees the
         // drain.
-        if let Some(server) = &self.server {
-            server.running.fetch_sub(1, Ordering::SeqCst);
-            server.notice_idle();
-        }
+        self.server.running.fetch_sub(1, Ordering::SeqCst);
+        self.server.notice_idle();
     }
 }
 
 impl ServerShared {
-    /// Returns a place for a call of a connection that has `calls` calls: if a place is free, or
-    /// another connection has more calls and a request that is not read yet, or the method is
-    /// always answered.
+    /// Makes the permit one for a call of a connection that has `calls` calls: if a place is free,
+    /// or another connection has more calls and a request that is not read yet, or the method is
+    /// always answered. `permit`: what the last call has left.
     #[inline]
-    pub(crate) fn admit(&self, route: usize, calls: usize) -> Option<CallPermit<&Self>> {
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        permit: &mut Option<CallPermit>,
+        route: usize,
+        calls: usize,
+    ) -> bool {
         let routed = self.routes.at(route);
-        if let Some(permit) = self.try_admit(routed) {
-            return Some(permit);
+        if let Some(left) = permit {
+            left.of_method = None;
+            // A call of a method that is always answered may have left a place too many.
+            if self.running() > self.limits.calls && !routed.is_builtin {
+                *permit = None;
+            } else if routed.room.is_none() {
+                return true;
+            }
         }
-        let of_method = (self.running() < self.limits.calls).then_some(route);
-        let is_free = self.fetches.give_place(calls, of_method);
-        is_free.then(|| self.try_admit(routed))?
+        self.try_admit(permit, routed) || {
+            let others = self.running() - usize::from(permit.is_some());
+            let of_method = (others < self.limits.calls).then_some(route);
+            let is_free = self.fetches.give_place(calls, of_method);
+            is_free && self.try_admit(permit, routed)
+        }
     }
 
-    #[inline]
-    fn try_admit(&self, routed: &RoutedMethod) -> Option<CallPermit<&Self>> {
-        let running = self.running.fetch_add(1, Ordering::AcqRel);
-        // If it is dropped, it frees the place.
-        let mut permit = CallPermit {
-            server: Some(self),
-            of_method: None,
-            of_body: None,
+    fn try_admit(self: &Arc<Self>, permit: &mut Option<CallPermit>, routed: &RoutedMethod) -> bool {
+        if permit.is_none() {
+            let running = self.running.fetch_add(1, Ordering::AcqRel);
+            // If it is dropped, it frees the place.
+            let taken = CallPermit {
+                server: Arc::clone(self),
+                of_method: None,
+                of_body: None,
+            };
+            if running >= self.limits.calls && !routed.is_builtin {
+                return false;
+            }
+            *permit = Some(taken);
+        }
+        let (Some(permit), Some(room)) = (permit, &routed.room) else {
+            return true;
         };
-        if running >= self.limits.calls && !routed.is_builtin {
-            return None;
-        }
-        if let Some(room) = &routed.room {
-            permit.of_method = Some(Arc::clone(room).try_acquire_owned().ok()?);
-        }
-        Some(permit)
+        permit.of_method = Arc::clone(room).try_acquire_owned().ok();
+        permit.of_method.is_some()
     }
 
     fn window(&self) -> MutexGuard<'_, Window> {

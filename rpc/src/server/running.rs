@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,114 +14,141 @@ use tracing::Span;
 
 use super::connection::{ServerConnection, ServerTurn};
 use super::items::SentItems;
-use super::listening::{CallPermit, ServerShared};
-use super::service::{Handling, Reply};
+use super::listening::CallPermit;
+use super::service::{Handling, Incoming, Reply};
 use crate::caught::{caught, drop_caught, log};
 use crate::cx::{CancelReason, Cx};
 use crate::observe;
 use crate::status::{Code, Result, Started, Status};
 use crate::wire::Streams;
 
-/// Begins a call: `begin` decodes it and returns its handler, which is polled once, unless its
-/// method is `#[rpc(spawn)]` or this is a blocking thread (`polls` is false), and spawned if it
-/// waits. `unopened`: the streams of a call that was not opened at its connection yet.
-///
-/// # Errors
-/// The reason why it has not begun.
-pub(super) fn start<S: Deref<Target = ServerShared>>(
-    connection: &Arc<ServerConnection>,
-    cx: Cx,
-    permit: Option<CallPermit<S>>,
-    mut unopened: Option<Streams>,
-    turn: &mut ServerTurn,
+/// A call after its first steps.
+pub(super) struct Begun {
+    /// Whether the call is open at its connection.
+    is_open: bool,
+    /// Whether the handler may be polled here.
     polls: bool,
-    begin: impl FnOnce(&Cx, &mut ServerTurn) -> Result<Handling>,
-) -> Result<()> {
-    let (mut begun, mut handling, mut reply) = (Ok(()), None, None);
-    let mut span = Span::none();
-    // The task, if there is one, polls the handler again with its own waker.
-    let mut unwoken = Context::from_waker(Waker::noop());
-    let ran = cx.sync_scope(|| {
-        catch_unwind(AssertUnwindSafe(|| {
-            let handling = match begin(&cx, turn) {
-                Ok(begun) => handling.insert(begun),
-                Err(status) => return begun = Err(status),
-            };
-            if let Some(streams) = unopened.take_if(|it| *it != Streams::default()) {
-                connection.open_call(&cx, streams);
-            }
-            span = observe::server_span(&cx);
-            if polls && !cx.call().method.spawn {
-                let _entered = span.enter();
-                if let Poll::Ready(ready) = handling.poll(&mut unwoken) {
-                    reply = Some(ready);
-                }
-            }
-        }))
-    });
-    if let Err(panic) = ran {
-        reply = Some(catch_first(&cx, panic, &mut handling)?);
-    }
-    begun?;
-    if turn.measure() && polls {
-        notice_time(connection, &cx, turn.took);
-    }
-    // A call that is answered at its first poll has nothing that others could reach meanwhile, and
-    // is not opened at its connection.
-    if unopened.is_some()
-        && let Some(reply) = &mut reply
-        && reply.items.is_none()
-        && connection.fits(reply)
-    {
-        // Before the answer, since a client that has it may call again.
-        drop(permit);
-        connection.answer_at_once(&cx, reply, turn);
-        observe::end_span(span, reply.code);
-        // The memory of the handler is empty and can be reused.
-        (turn.kept.cx, turn.kept.handling) = (Some(cx), handling);
-        return Ok(());
-    }
-    if let Some(streams) = unopened {
-        connection.open_call(&cx, streams);
-    }
-    let mut running = Running {
-        connection: Arc::clone(connection),
-        cx,
-        handling: handling.filter(|_| reply.is_none()),
-        items: None,
-        timer: None,
-        span,
-        permit: permit.map(|it| it.own(&connection.server)),
-    };
-    if running.go_on(reply, &mut unwoken).is_ready() {
-        return Ok(());
-    }
-    if let Some(deadline) = running.cx.deadline() {
-        running.timer = Some(Box::pin(sleep_until(deadline)));
-    }
-    tokio::spawn(running);
-    Ok(())
+    /// The reason why no handler has begun.
+    refused: Option<Status>,
+    handling: Option<Handling>,
+    reply: Option<Reply>,
+    span: Option<Span>,
 }
 
-/// Handles a panic at the beginning of a call: answers for a handler that panicked, or returns an
-/// error if the decoding did.
-#[cold]
-fn catch_first(
-    cx: &Cx,
-    panic: Box<dyn Any + Send>,
-    handling: &mut Option<Handling>,
-) -> Result<Reply> {
-    drop_caught(panic);
-    match handling.take() {
-        Some(handling) => {
-            drop_caught(handling);
-            Ok(panicked(cx))
+/// Begins a call: decodes it and polls its handler once, unless its method is `#[rpc(spawn)]` or
+/// this is a blocking thread (`polls` is false).
+#[inline]
+pub(super) fn begin(mut call: Incoming<'_>, is_open: bool, polls: bool) -> Begun {
+    let mut begun = Begun {
+        is_open,
+        polls,
+        refused: None,
+        handling: None,
+        reply: None,
+        span: None,
+    };
+    let cx = call.cx;
+    let ran = cx.sync_scope(|| catch_unwind(AssertUnwindSafe(|| begun.take_steps(&mut call))));
+    if let Err(panic) = ran {
+        begun.catch(cx, panic);
+    }
+    begun
+}
+
+impl Begun {
+    fn take_steps(&mut self, call: &mut Incoming<'_>) {
+        let (connection, cx) = (call.connection, call.cx);
+        let handling = match connection.server.dispatch(call) {
+            Ok(handling) => self.handling.insert(handling),
+            Err(status) => return self.refused = Some(status),
+        };
+        if !self.is_open && call.streams != Streams::default() {
+            self.is_open = true;
+            connection.open_call(cx, call.streams);
         }
-        None => {
-            let what = "what decodes the call has panicked";
-            log(|| tracing::error!(method = cx.method(), what));
-            Err(Status::not_started(Code::Internal, what))
+        self.span = observe::server_span(cx);
+        if self.polls && !cx.call().method.spawn {
+            let _entered = self.span.as_ref().map(Span::enter);
+            // The task, if there is one, polls the handler again with its own waker.
+            if let Poll::Ready(ready) = handling.poll(&mut Context::from_waker(Waker::noop())) {
+                self.reply = Some(ready);
+            }
         }
+    }
+
+    /// Answers for a handler that has panicked, or refuses the call if the decoding has.
+    #[cold]
+    fn catch(&mut self, cx: &Cx, panic: Box<dyn Any + Send>) {
+        drop_caught(panic);
+        match self.handling.take() {
+            Some(handling) => {
+                drop_caught(handling);
+                self.reply = Some(panicked(cx));
+            }
+            None => {
+                let what = "what decodes the call has panicked";
+                log(|| tracing::error!(method = cx.method(), what));
+                self.refused = Some(Status::not_started(Code::Internal, what));
+            }
+        }
+    }
+
+    /// Answers the call, or spawns its handler if that waits. The call has the turn's place.
+    ///
+    /// # Errors
+    /// The reason why no handler has begun.
+    #[inline]
+    pub(super) fn go_on(
+        mut self,
+        connection: &Arc<ServerConnection>,
+        cx: Cx,
+        turn: &mut ServerTurn,
+    ) -> Result<()> {
+        if let Some(status) = self.refused {
+            return Err(status);
+        }
+        if turn.measure() && self.polls {
+            notice_time(connection, &cx, turn.took);
+        }
+        // A call that is answered at its first poll has nothing that others could reach meanwhile,
+        // and is not opened at its connection.
+        if !self.is_open
+            && let Some(reply) = &mut self.reply
+            && reply.items.is_none()
+            && connection.fits(reply)
+        {
+            connection.answer_at_once(&cx, reply, turn);
+            observe::end_span(self.span, reply.code);
+            // The memory of the handler is empty and can be reused.
+            (turn.kept.cx, turn.kept.handling) = (Some(cx), self.handling);
+            return Ok(());
+        }
+        self.keep(connection, cx, turn.kept.permit.take());
+        Ok(())
+    }
+
+    /// Opens the call, if it is not open, and runs the handler in a task of its own.
+    fn keep(self, connection: &Arc<ServerConnection>, cx: Cx, permit: Option<CallPermit>) {
+        if !self.is_open {
+            connection.open_call(&cx, Streams::default());
+        }
+        let mut running = Running {
+            connection: Arc::clone(connection),
+            cx,
+            handling: self.handling.filter(|_| self.reply.is_none()),
+            items: None,
+            timer: None,
+            span: self.span,
+            permit,
+        };
+        let mut unwoken = Context::from_waker(Waker::noop());
+        if running.go_on(self.reply, &mut unwoken).is_ready() {
+            return;
+        }
+        if let Some(deadline) = running.cx.deadline() {
+            running.timer = Some(Box::pin(sleep_until(deadline)));
+        }
+        tokio::spawn(running);
     }
 }
 
@@ -149,7 +175,7 @@ struct Running {
     /// The stream that the handler has returned, until the stream has ended.
     items: Option<SentItems>,
     timer: Option<Pin<Box<Sleep>>>,
-    span: Span,
+    span: Option<Span>,
     /// Passed to the answer, which drops it before it is sent, since a client that has the answer
     /// may call again.
     permit: Option<CallPermit>,
@@ -219,7 +245,7 @@ impl Running {
         let method = self.cx.method();
         caught(format_args!("what a handler of {method} held"), || {
             self.cx.sync_scope(|| {
-                let _entered = self.span.enter();
+                let _entered = self.span.as_ref().map(Span::enter);
                 all = None;
             });
         });
@@ -250,7 +276,7 @@ impl Running {
     fn answer(&mut self, reply: Reply, permit: Option<CallPermit>) {
         let served = self.cx.call().received.elapsed();
         let code = self.connection.answer(&self.cx, reply, served, permit);
-        observe::end_span(std::mem::replace(&mut self.span, Span::none()), code);
+        observe::end_span(self.span.take(), code);
     }
 }
 
@@ -258,14 +284,14 @@ impl Running {
 /// a part that panics is dropped here.
 fn poll_within<T>(
     cx: &Cx,
-    span: &Span,
+    span: &Option<Span>,
     part: &mut Option<T>,
     reply: &mut Option<Reply>,
     poll: impl FnOnce(&mut T) -> Poll<Reply>,
 ) {
     let has_panicked = cx.sync_scope(|| {
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let _entered = span.enter();
+            let _entered = span.as_ref().map(Span::enter);
             if let Some(part) = part
                 && let Poll::Ready(ready) = poll(part)
             {

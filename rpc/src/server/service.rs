@@ -46,6 +46,7 @@ impl Handling {
         Handling(ReusableBoxFuture::new(handler))
     }
 
+    #[inline]
     pub(crate) fn poll(&mut self, task: &mut Context<'_>) -> Poll<Reply> {
         self.0.poll(task)
     }
@@ -72,6 +73,7 @@ impl IncomingBody<'_> {
         }
     }
 
+    #[inline]
     pub(crate) fn kept(&mut self) -> Bytes {
         match self {
             IncomingBody::Read {
@@ -466,7 +468,11 @@ impl Routes {
     pub(crate) fn handle(&self, call: &mut Incoming<'_>) -> Result<Handling> {
         let (cx, routed) = (call.cx, self.at(call.cx.call().route));
         let handling = routed.service.call(routed.index, call)?;
-        if cx.begin() {
+        if let IncomingBody::Read { .. } = call.body {
+            // The call is not open at its connection yet.
+            cx.begin_alone();
+            routed.counters.start_there();
+        } else if cx.begin() {
             routed.counters.start();
         }
         Ok(handling)

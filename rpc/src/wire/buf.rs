@@ -17,6 +17,7 @@ pub struct FrameBuf(Vec<u8>);
 
 impl FrameBuf {
     /// Creates an empty buffer with room for `len` bytes.
+    #[inline]
     pub fn with_capacity(len: usize) -> FrameBuf {
         if len > SPARE_BUFFER_MAX {
             return FrameBuf(Vec::with_capacity(len));

@@ -305,6 +305,7 @@ pub fn empty_frame() -> FrameBuf {
 }
 
 /// Creates a frame with an empty header and this body.
+#[inline]
 pub fn frame_of(body: &[u8]) -> FrameBuf {
     let mut frame = FrameBuf::with_capacity(HEADER_LEN + body.len());
     frame.extend_from_slice(&[0; HEADER_LEN]);
@@ -391,6 +392,7 @@ pub struct FrameHead {
     pub time_us: u32,
 }
 
+#[inline]
 fn write_head(frame: &mut [u8], kind: u8, head: FrameHead) {
     frame[0] = kind;
     frame[4..8].copy_from_slice(&head.call.number().to_le_bytes());
@@ -399,11 +401,13 @@ fn write_head(frame: &mut [u8], kind: u8, head: FrameHead) {
 }
 
 /// Writes the header of a request, and leaves what [`insert_prefix`] wrote.
+#[inline]
 pub fn write_request_head(frame: &mut FrameBuf, head: FrameHead) {
     write_head(frame, REQUEST, head);
 }
 
 /// Returns the header of a response.
+#[inline]
 pub fn response_head(head: FrameHead, not_started: bool) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     write_head(&mut bytes, RESPONSE, head);

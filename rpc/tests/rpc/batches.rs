@@ -73,6 +73,38 @@ async fn answers_to_calls_that_come_together_are_one_message() {
     assert_eq!(server.stats().violations, 0);
 }
 
+/// A call that is answered at once leaves its place to the next of its message, unless the server
+/// had none for it: what is always answered makes no room for others.
+#[tokio::test(start_paused = true)]
+async fn calls_that_come_together_have_no_more_places_than_the_server() {
+    let net = Net::new(51);
+    let server = Server::new().calls_max(1);
+    let server = server.add(ProbeServer::new(Handlers::default()));
+    let (_channel, server) = testing::connect(&net, server).await.unwrap();
+    let (_peer, endpoint) = raw_client(&net, server.local_addr(), hello_with(0)).await;
+    let counts = || (server.stats().started, server.stats().refused);
+    let calls = [
+        request(0, "Probe/nothing", 0, &[]),
+        request(1, "Probe/nothing", 0, &[]),
+        // 5 ms.
+        request(2, "Probe/wait", 0, &[1, 5]),
+        request(3, "Probe/nothing", 0, &[]),
+        request(4, "fabric-rpc/check", 0, &[]),
+        request(5, "Probe/nothing", 0, &[]),
+    ];
+    endpoint.send(batch(&calls)).await.unwrap();
+    assert_eq!(next_frames(&endpoint).await.len(), 5);
+    assert_eq!(counts(), (4, 2));
+    assert_eq!(next_frames(&endpoint).await, [(2, 2)]);
+    assert_eq!(server.stats().running, 0);
+    endpoint
+        .send(request(1 << 16, "Probe/nothing", 0, &[]))
+        .await
+        .unwrap();
+    assert_eq!(next_frames(&endpoint).await, [(2, 1 << 16)]);
+    assert_eq!((counts(), server.stats().running), ((5, 2), 0));
+}
+
 /// More than the first few of a turn.
 const CALLS: u32 = 40;
 

@@ -17,24 +17,27 @@
 //! Invariants: `open` slots are not idle, with `bytes` of requests; at most `calls_max` of
 //! them. A waiting call is in `waiting` once.
 
-mod streams;
-
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tokio_fabric::RemoteRegion;
 
 use super::Time;
-use super::flow::ItemBody;
+use super::flow::{Inflow, ItemBody, Outflow};
 use crate::limits::CALLS_PER_CONNECTION_MAX;
 use crate::status::{Code, Started, Status};
-use crate::wire::{CallId, Credit, Hello, Response, Streams, Violation, Window};
-use streams::CallStreams;
+use crate::wire::{CallId, Credit, Hello, Item, Response, Streams, Violation, Window};
 
 /// Identifies a call of this side, until the call's end is taken, or until
 /// [`ClientMachine::abandon`] or [`ClientMachine::unsent`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallKey(usize);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallKey(u32);
+
+impl CallKey {
+    fn at(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A response with its code, or the reason why there is none.
 pub type CallEnd = Result<(u32, Bytes), Status>;
@@ -124,11 +127,45 @@ enum State {
     Ended(Status),
 }
 
+/// The streams of a call: items after the request, and items before the response.
+#[derive(Debug)]
+struct CallStreams {
+    sent: Option<Outflow>,
+    received: Option<Received>,
+}
+
+/// The stream from the server.
+#[derive(Debug)]
+struct Received {
+    items: Inflow,
+    has_begun: bool,
+    /// Whether the caller has been notified that the stream has begun.
+    is_known: bool,
+}
+
+impl CallStreams {
+    #[inline]
+    fn of(streams: Streams) -> Option<Box<CallStreams>> {
+        if streams == Streams::default() {
+            return None;
+        }
+        let received = Received {
+            items: Inflow::new(),
+            has_begun: false,
+            is_known: false,
+        };
+        Some(Box::new(CallStreams {
+            sent: streams.sends.then(Outflow::new),
+            received: streams.receives.then_some(received),
+        }))
+    }
+}
+
 /// The client's machine; see the module. `W` wakes the caller of a call.
 #[derive(Debug)]
 pub struct ClientMachine<W> {
     calls: Vec<Call<W>>,
-    vacant: Vec<usize>,
+    vacant: Vec<CallKey>,
     slots: Vec<Slot>,
     idle: Vec<u16>,
     waiting: VecDeque<CallKey>,
@@ -257,11 +294,11 @@ impl<W> ClientMachine<W> {
             return Err(Status::not_started(Code::TooLarge, what));
         }
         let len = len as u32;
-        let at = self.vacant.pop().unwrap_or_else(|| {
+        let key = self.vacant.pop().unwrap_or_else(|| {
             self.calls.push(Call::vacant());
-            self.calls.len() - 1
+            CallKey(self.calls.len() as u32 - 1)
         });
-        let (call, key) = (&mut self.calls[at], CallKey(at));
+        let call = &mut self.calls[key.at()];
         call.state = CallState::Waiting { len };
         call.deadline = deadline;
         call.streams = CallStreams::of(streams);
@@ -276,25 +313,25 @@ impl<W> ClientMachine<W> {
     /// Sets the waker for the call's progress, and returns the previous one. Wakers are neither
     /// cloned nor dropped here, since that may run code from outside of this layer.
     pub fn watch(&mut self, key: CallKey, watcher: W) -> Option<W> {
-        self.calls[key.0].watcher.replace(watcher)
+        self.calls[key.at()].watcher.replace(watcher)
     }
 
     /// Returns whether a call has not ended and has no watcher for which `is_such` is true.
     pub fn is_unwatched(&self, key: CallKey, is_such: impl FnOnce(&W) -> bool) -> bool {
-        let call = &self.calls[key.0];
+        let call = &self.calls[key.at()];
         let has_ended = matches!(call.state, CallState::Ended(_) | CallState::Vacant);
         !has_ended && !call.watcher.as_ref().is_some_and(is_such)
     }
 
     /// Takes the watcher, to be dropped before the call is forgotten.
     pub fn take_watcher(&mut self, key: CallKey) -> Option<W> {
-        self.calls[key.0].watcher.take()
+        self.calls[key.at()].watcher.take()
     }
 
     /// Marks an admitted call as sent, and returns the id to send it with.
     #[inline]
     pub fn send(&mut self, key: CallKey) -> Option<CallId> {
-        let call = &mut self.calls[key.0];
+        let call = &mut self.calls[key.at()];
         let CallState::Admitted { slot } = call.state else {
             return None;
         };
@@ -305,7 +342,7 @@ impl<W> ClientMachine<W> {
 
     /// Returns the progress of the call.
     pub fn progress(&mut self, key: CallKey) -> CallProgress {
-        if self.calls[key.0].streams.is_some()
+        if self.calls[key.at()].streams.is_some()
             && let Some(received) = self.progress_received(key)
         {
             return received;
@@ -319,29 +356,30 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// Takes the end of a call without streams, if it has ended, and forgets the call.
+    /// Takes the response of a call without streams, if there is one, and forgets the call.
     #[inline]
-    pub fn take_plain_end(&mut self, key: CallKey) -> Option<CallEnd> {
-        match self.calls[key.0].streams {
-            None => self.take_end(key),
-            Some(_) => None,
+    pub fn take_response(&mut self, key: CallKey) -> Option<(u32, Bytes)> {
+        let call = &mut self.calls[key.at()];
+        if !matches!(call.state, CallState::Ended(Ok(_))) || call.streams.is_some() {
+            return None;
+        }
+        self.vacant.push(key);
+        match std::mem::replace(&mut call.state, CallState::Vacant) {
+            CallState::Ended(Ok(response)) => Some(response),
+            _ => unreachable!("it has ended"),
         }
     }
 
-    #[inline]
     fn take_end(&mut self, key: CallKey) -> Option<CallEnd> {
-        let call = &mut self.calls[key.0];
+        let call = &mut self.calls[key.at()];
+        if !matches!(call.state, CallState::Ended(_)) {
+            return None;
+        }
+        call.streams = None;
+        self.vacant.push(key);
         match std::mem::replace(&mut call.state, CallState::Vacant) {
-            CallState::Ended(end) => {
-                call.streams = None;
-                self.vacant.push(key.0);
-                Some(end)
-            }
-            CallState::Vacant => unreachable!("a key is given back once"),
-            other => {
-                call.state = other;
-                None
-            }
+            CallState::Ended(end) => Some(end),
+            _ => unreachable!("it has ended"),
         }
     }
 
@@ -403,7 +441,7 @@ impl<W> ClientMachine<W> {
             let status = Status::new(Code::DeadlineExceeded, what).with_started(started);
             wake.extend(call.watcher.take());
             match std::mem::replace(&mut call.state, CallState::Ended(Err(status))) {
-                CallState::Waiting { .. } => self.waiting.retain(|it| it.0 != at),
+                CallState::Waiting { .. } => self.waiting.retain(|it| it.at() != at),
                 CallState::Admitted { slot } => {
                     let used = &mut self.slots[usize::from(slot)];
                     used.generation = used.generation.wrapping_sub(1);
@@ -420,7 +458,7 @@ impl<W> ClientMachine<W> {
     /// it has one. Call it again until it returns `None`.
     pub fn poll_admit(&mut self) -> Option<Option<W>> {
         let key = *self.waiting.front()?;
-        let call = &self.calls[key.0];
+        let call = &self.calls[key.at()];
         let CallState::Waiting { len } = call.state else {
             unreachable!("only waiting calls are in the queue");
         };
@@ -429,7 +467,7 @@ impl<W> ClientMachine<W> {
         }
         self.waiting.pop_front();
         self.admit(key, len);
-        Some(self.calls[key.0].watcher.take())
+        Some(self.calls[key.at()].watcher.take())
     }
 
     /// Handles a RESPONSE.
@@ -458,7 +496,7 @@ impl<W> ClientMachine<W> {
                 })
             }
             (SlotUse::Open(key), by_reference) => {
-                if !matches!(self.calls[key.0].state, CallState::Sent { .. }) {
+                if !matches!(self.calls[key.at()].state, CallState::Sent { .. }) {
                     return Err(none);
                 }
                 if let Some(region) = by_reference {
@@ -499,9 +537,108 @@ impl<W> ClientMachine<W> {
 
     #[inline]
     fn end_call(&mut self, key: CallKey, end: CallEnd) -> Option<W> {
-        let call = &mut self.calls[key.0];
+        let call = &mut self.calls[key.at()];
         call.state = CallState::Ended(end);
         call.watcher.take()
+    }
+
+    /// Returns the next progress of the server's stream, if there is any.
+    fn progress_received(&mut self, key: CallKey) -> Option<CallProgress> {
+        let call = &mut self.calls[key.at()];
+        let received = call.streams.as_mut()?.received.as_mut()?;
+        if received.has_begun && !std::mem::replace(&mut received.is_known, received.has_begun) {
+            return Some(CallProgress::Begun);
+        }
+        let (body, credit) = received.items.read()?;
+        // No credit is granted for a call that has ended.
+        let CallState::Sent { slot } = call.state else {
+            return Some(CallProgress::Item(body, None));
+        };
+        let used = &self.slots[usize::from(slot)];
+        let is_open = matches!(used.used, SlotUse::Open(_));
+        let generation = used.generation;
+        let credit = credit.filter(|_| is_open);
+        let credit = credit.map(|it| (CallId { slot, generation }, it));
+        Some(CallProgress::Item(body, credit))
+    }
+
+    /// Returns the call's id if an item of `len` bytes can be sent now.
+    pub fn send_item(&mut self, key: CallKey, len: usize) -> Option<CallId> {
+        let id = self.sending(key)?;
+        let sent = self.calls[key.at()].streams.as_mut()?.sent.as_mut()?;
+        sent.take(len).then_some(id)
+    }
+
+    /// Returns the call's id if the end of the caller's stream must be sent.
+    pub fn end_items(&mut self, key: CallKey) -> Option<CallId> {
+        let id = self.sending(key)?;
+        let streams = self.calls[key.at()].streams.as_ref()?;
+        streams.sent.as_ref().map(|_| id)
+    }
+
+    /// Returns the id of a call that was sent and has no response.
+    fn sending(&self, key: CallKey) -> Option<CallId> {
+        let CallState::Sent { slot } = self.calls[key.at()].state else {
+            return None;
+        };
+        let used = &self.slots[usize::from(slot)];
+        let is_open = matches!(used.used, SlotUse::Open(_));
+        let generation = used.generation;
+        is_open.then_some(CallId { slot, generation })
+    }
+
+    /// Handles an ITEM; returns the waker of the caller.
+    ///
+    /// # Errors
+    /// It belongs to no open call, or to one without such a stream, or exceeds the granted credit.
+    pub fn handle_item(&mut self, call: CallId, item: Item<'_>) -> Result<Option<W>, Violation> {
+        let Some(key) = self.open_call(call)? else {
+            return Ok(None);
+        };
+        let call = &mut self.calls[key.at()];
+        let received = call.streams.as_mut().and_then(|it| it.received.as_mut());
+        let received = received.ok_or(Violation("an item of a call without a stream"))?;
+        match item {
+            Item::Body(body) => received.items.handle_item(body)?,
+            Item::Begun if received.has_begun => {
+                return Err(Violation("a stream that begins twice"));
+            }
+            Item::Begun => {}
+            Item::Last => return Err(Violation("a server whose stream ends before its call")),
+        }
+        received.has_begun = true;
+        Ok(call.watcher.take())
+    }
+
+    /// Handles a CREDIT; returns the waker of the caller.
+    ///
+    /// # Errors
+    /// It belongs to no open call, or to one without such a stream, or exceeds what was sent.
+    pub fn handle_credit(&mut self, call: CallId, more: Credit) -> Result<Option<W>, Violation> {
+        let Some(key) = self.open_call(call)? else {
+            return Ok(None);
+        };
+        let call = &mut self.calls[key.at()];
+        let sent = call.streams.as_mut().and_then(|it| it.sent.as_mut());
+        let sent = sent.ok_or(Violation("credit of a call without a stream"))?;
+        sent.handle_credit(more)?;
+        Ok(call.watcher.take())
+    }
+
+    /// Returns the open call that a frame belongs to; `None` if its caller is gone.
+    fn open_call(&self, call: CallId) -> Result<Option<CallKey>, Violation> {
+        let none = Violation("a frame of a stream of no open call");
+        let used = self.slots.get(usize::from(call.slot)).ok_or(none)?;
+        match used.used {
+            _ if used.generation != call.generation => Err(none),
+            SlotUse::Idle | SlotUse::Fetching { .. } => Err(none),
+            SlotUse::Retiring => Ok(None),
+            SlotUse::Open(key) => match self.calls[key.at()].state {
+                CallState::Sent { .. } => Ok(Some(key)),
+                // No request was sent with that id.
+                _ => Err(none),
+            },
+        }
     }
 
     /// Handles a WINDOW. [`poll_admit`](Self::poll_admit) may have become possible.
@@ -542,7 +679,7 @@ impl<W> ClientMachine<W> {
             else {
                 continue;
             };
-            let call = &mut self.calls[key.0];
+            let call = &mut self.calls[key.at()];
             let status = match call.state {
                 CallState::Admitted { .. } => unavailable.clone(),
                 _ => why.clone().with_started(Started::MaybeRan),
@@ -558,7 +695,7 @@ impl<W> ClientMachine<W> {
 
     fn end_waiting(&mut self, status: &Status, wake: &mut Vec<W>) {
         while let Some(key) = self.waiting.pop_front() {
-            let call = &mut self.calls[key.0];
+            let call = &mut self.calls[key.at()];
             call.state = CallState::Ended(Err(status.clone()));
             wake.extend(call.watcher.take());
         }
@@ -588,7 +725,7 @@ impl<W> ClientMachine<W> {
         used.used = SlotUse::Open(key);
         self.open += 1;
         self.bytes += u64::from(len);
-        self.calls[key.0].state = CallState::Admitted { slot };
+        self.calls[key.at()].state = CallState::Admitted { slot };
     }
 
     #[inline]
@@ -616,8 +753,8 @@ impl<W> ClientMachine<W> {
     }
 
     fn forget(&mut self, key: CallKey) -> CallState {
-        self.vacant.push(key.0);
-        let call = &mut self.calls[key.0];
+        self.vacant.push(key);
+        let call = &mut self.calls[key.at()];
         (call.deadline, call.watcher, call.streams) = (None, None, None);
         std::mem::replace(&mut call.state, CallState::Vacant)
     }
