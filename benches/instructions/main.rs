@@ -56,7 +56,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 974,
+        most: 934,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.send_copied(&[0; 64]));
@@ -64,7 +64,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same of 1 KiB, which is not copied",
-        most: 1671,
+        most: 1657,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.send_long());
@@ -72,7 +72,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a tagged message of 64 B over RDM",
-        most: 1763,
+        most: 1752,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             repeat(|| connection.send(Some(steps::TAG)));
@@ -80,7 +80,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA write of 64 B, with its ack",
-        most: 2345,
+        most: 2341,
         run: || {
             let mut connection = SteppedConnection::new();
             let ack = steps::ack();
@@ -89,7 +89,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA read of 64 B",
-        most: 2780,
+        most: 2772,
         run: || {
             let mut connection = SteppedConnection::new();
             let response = steps::read_response();
@@ -98,7 +98,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "inject 32 messages of 64 B, send them together",
-        most: 9796,
+        most: 8848,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.inject(&[0; 64]));
@@ -106,7 +106,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post a receive, take a message of 64 B in, complete",
-        most: 1100,
+        most: 1094,
         run: || {
             let mut connection = SteppedConnection::new();
             let message = steps::message();
@@ -115,7 +115,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "take 32 messages of 64 B in, for a stream of them",
-        most: 11_245,
+        most: 11_498,
         run: || {
             let mut connection = SteppedConnection::new();
             let messages = steps::message().repeat(steps::GATHERED);
@@ -124,7 +124,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
-        most: 3661,
+        most: 3657,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             let message = steps::tagged_message();
@@ -145,14 +145,14 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of domains that drive themselves, awaited",
-        most: 11_185,
+        most: 11_011,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::AwaitsDrivers, Hints::new(), counted)
         },
     },
     Step {
         name: "a message of 64 B of 50 outstanding, manual progress, awaited, to a stream",
-        most: 2556,
+        most: 2365,
         run: || manual::messages(TIMES, counted),
     },
     // Half of what it takes more is the cryptography's, of a processor with AES and AVX.

@@ -68,13 +68,12 @@ struct MessageInbox {
     id: InboxId,
     /// Bytes of a message that fit, at most.
     size: usize,
-    depth: usize,
+    /// Number of messages that it may still take.
+    places: usize,
     messages: VecDeque<InboxMessage>,
     /// A message is being received into it.
     is_storing: bool,
-    /// Number of messages that were taken, ever.
-    taken: u64,
-    /// How many of these were read, when that was last looked up.
+    /// How many messages were read, when that was last looked up.
     read: u64,
     read_count: ReadCount,
     /// Buffers to be used again.
@@ -84,11 +83,11 @@ struct MessageInbox {
 }
 
 impl MessageInbox {
-    #[inline]
-    fn places(&self) -> usize {
-        let lent = (self.taken - self.read) as usize; // at most `depth`
-        let held = self.messages.len() + lent + usize::from(self.is_storing);
-        self.depth.saturating_sub(held)
+    /// Frees the places of messages that were read since this was last called.
+    fn look_up_reads(&mut self) {
+        let read = self.read_count.get();
+        self.places += (read - self.read) as usize; // at most its depth
+        self.read = read;
     }
 
     /// Returns a buffer; it is empty if the system has no memory for it, which truncates the
@@ -122,10 +121,9 @@ impl Inboxes {
         list.push(MessageInbox {
             id,
             size,
-            depth,
+            places: depth,
             messages: VecDeque::new(),
             is_storing: false,
-            taken: 0,
             read: 0,
             read_count,
             free: Vec::new(),
@@ -151,34 +149,35 @@ impl Inboxes {
 
     /// Number of messages that the inboxes may still take. To the peer each is a posted receive.
     pub(crate) fn places(&self) -> u64 {
-        let places = self.list.iter().map(|inbox| inbox.places() as u64);
+        let places = self.list.iter().map(|inbox| inbox.places as u64);
         places.fold(0, u64::saturating_add)
     }
 
     #[inline]
     fn with_place(list: &mut [MessageInbox]) -> Option<&mut MessageInbox> {
-        list.iter_mut().find(|inbox| inbox.places() > 0)
+        list.iter_mut().find(|inbox| inbox.places > 0)
     }
 
     pub(crate) fn has_place(&self) -> bool {
-        self.list.iter().any(|inbox| inbox.places() > 0)
+        self.list.iter().any(|inbox| inbox.places > 0)
     }
 
     /// Looks up how much the readers have read.
     pub(crate) fn look_up_reads(&mut self) {
-        for inbox in self.list.iter_mut() {
-            inbox.read = inbox.read_count.get();
-        }
+        self.list.iter_mut().for_each(MessageInbox::look_up_reads);
     }
 
     fn find(list: &mut [MessageInbox], id: InboxId) -> Option<&mut MessageInbox> {
         list.iter_mut().find(|inbox| inbox.id == id)
     }
 
-    /// Stores a message that is here as a whole. Call only if there [is a place](Self::has_place).
+    /// Stores a message that is here as a whole. False: there is no place.
     #[inline]
-    pub(crate) fn push(&mut self, bytes: &[u8], data: Option<u64>, order: u64) {
-        let inbox = Self::with_place(&mut self.list).expect("there is a place");
+    pub(crate) fn push(&mut self, bytes: &[u8], data: Option<u64>, order: u64) -> bool {
+        let Some(inbox) = Self::with_place(&mut self.list) else {
+            return false;
+        };
+        inbox.places -= 1;
         let mut buffer = inbox.buffer();
         let len = bytes.len().min(buffer.len());
         buffer[..len].copy_from_slice(&bytes[..len]);
@@ -191,11 +190,13 @@ impl Inboxes {
         };
         inbox.counts.count(&message);
         inbox.messages.push_back(message);
+        true
     }
 
     /// Returns memory for a message that begins to come, and its inbox. `None`: there is no place.
     pub(crate) fn begin(&mut self) -> Option<(InboxId, Vec<u8>)> {
         let inbox = Self::with_place(&mut self.list)?;
+        inbox.places -= 1;
         inbox.is_storing = true;
         Some((inbox.id, inbox.buffer()))
     }
@@ -223,6 +224,7 @@ impl Inboxes {
     /// place](Self::has_place).
     pub(crate) fn insert(&mut self, message: FifoMessage) {
         let inbox = Self::with_place(&mut self.list).expect("there is a place");
+        inbox.places -= 1;
         let mut buffer = inbox.buffer();
         let len = message.len.min(buffer.len());
         let copied = message.payload.copy_out(0, &mut buffer[..len]);
@@ -254,7 +256,6 @@ impl Inboxes {
         let Some(inbox) = Self::find(&mut self.list, id) else {
             return;
         };
-        inbox.taken += inbox.messages.len() as u64;
         match into.is_empty() {
             true => std::mem::swap(into, &mut inbox.messages),
             false => into.append(&mut inbox.messages),
@@ -264,7 +265,7 @@ impl Inboxes {
     /// Gives up messages that have [begun](Self::begin): the connection ends.
     pub(crate) fn abort(&mut self) {
         for inbox in self.list.iter_mut() {
-            inbox.is_storing = false;
+            inbox.places += usize::from(std::mem::take(&mut inbox.is_storing));
         }
     }
 

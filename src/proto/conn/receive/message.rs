@@ -73,10 +73,15 @@ impl<T> Connection<T> {
         let ReceiveSide::Own(own) = &mut self.side else {
             return None;
         };
-        if own.inboxes.is_empty() || !own.inboxes.has_place() && !own.fill_inboxes() {
+        if own.inboxes.is_empty() {
             return None;
         }
-        own.inboxes.push(bytes, data, own.matcher.next_order());
+        let order = own.matcher.next_order();
+        if !own.inboxes.push(bytes, data, order)
+            && !(own.fill_inboxes() && own.inboxes.push(bytes, data, order))
+        {
+            return None;
+        }
         let len = bytes.len();
         if is_logged(Level::TRACE) {
             hold_event(move || tracing::trace!(len, ?data, ack, "received a message"));
