@@ -214,6 +214,8 @@ pub(crate) const PROCESSOR_CHECK_TURNS: u8 = 64;
 pub const GATHER_FRAMES_MAX: usize = 64;
 /// Spans per system call: two per gathered frame. The kernel accepts 1024.
 pub(crate) const SPAN_LIST_MAX: usize = 128;
+/// Bytes of the header of an injected message: one with CQ data and a tag has as many.
+pub(crate) const INJECTED_HEADER_MAX: usize = 32;
 /// Sent bytes at the front of the queue of injected messages at which the rest is moved to the
 /// front.
 pub(crate) const INJECTED_COMPACT_MIN: usize = 4096;

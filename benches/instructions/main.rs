@@ -115,7 +115,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "take 32 messages of 64 B in, for a stream of them",
-        most: 11_498,
+        most: 11_200,
         run: || {
             let mut connection = SteppedConnection::new();
             let messages = steps::message().repeat(steps::GATHERED);

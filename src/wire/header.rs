@@ -231,7 +231,7 @@ pub(super) struct BaseHeader {
 }
 
 impl BaseHeader {
-    #[inline(always)]
+    #[inline]
     pub(super) fn parse(bytes: &[u8; BASE_SIZE], order: ByteOrder) -> Result<Self, WireError> {
         let [
             _version,

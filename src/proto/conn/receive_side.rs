@@ -40,20 +40,6 @@ impl OwnReceives {
             false => self.matcher.unexpected_len(),
         }
     }
-
-    /// Moves messages that came before to where a stream has a place for them, its reader having
-    /// read on. True if there are places left.
-    #[inline(never)]
-    pub(super) fn fill_inboxes(&mut self) -> bool {
-        self.inboxes.look_up_reads();
-        while self.inboxes.has_place() {
-            let Some(message) = self.matcher.take_unexpected() else {
-                return true;
-            };
-            self.inboxes.insert(message);
-        }
-        false
-    }
 }
 
 /// The ids of a connection among those that share receives.

@@ -73,13 +73,7 @@ impl<T> Connection<T> {
         let ReceiveSide::Own(own) = &mut self.side else {
             return None;
         };
-        if own.inboxes.is_empty() {
-            return None;
-        }
-        let order = own.matcher.next_order();
-        if !own.inboxes.push(bytes, data, order)
-            && !(own.fill_inboxes() && own.inboxes.push(bytes, data, order))
-        {
+        if own.inboxes.is_empty() || !own.inboxes.push(bytes, data, own.matcher.next_order()) {
             return None;
         }
         let len = bytes.len();
@@ -99,9 +93,6 @@ impl<T> Connection<T> {
         let ReceiveSide::Own(own) = &mut self.side else {
             return;
         };
-        if !own.inboxes.is_empty() && !own.inboxes.has_place() {
-            own.fill_inboxes();
-        }
         let matcher = &mut own.matcher;
         let order = matcher.next_order();
         let transfer = if let Some(op) = matcher.take_posted() {

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::error::{Error, OperationKind, Phase};
-use crate::limits::{INJECT_SIZE_MAX, INJECTED_COMPACT_MIN};
+use crate::limits::{INJECT_SIZE_MAX, INJECTED_COMPACT_MIN, INJECTED_HEADER_MAX};
 use crate::wire::{ByteOrder, FrameHeader, set_id};
 
 /// A queue of bytes. Bytes that were taken stay in front until nothing is behind them, or until
@@ -62,9 +62,6 @@ impl Bytes {
         self.list.drain(begin..begin + len);
     }
 }
-
-/// Length of the header of a message with CQ data and a tag.
-const INJECTED_HEADER_MAX: usize = 32;
 
 // Both lengths fit a byte.
 const _: () = assert!(INJECTED_HEADER_MAX <= u8::MAX as usize);
