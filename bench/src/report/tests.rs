@@ -125,7 +125,9 @@ fn the_pages_are_made_of_the_file_of_figures() {
 fn each_target_of_the_library_that_is_missed_has_a_row_and_each_row_has_figures() {
     let results = Results::parse(&read("figures.json")).expect("figures");
     for target in TARGETS {
-        let measured = results.of_target(target).unwrap_or_else(|| panic!("no figure: {target:?}"));
+        let measured = results
+            .of_target(target)
+            .unwrap_or_else(|| panic!("no figure: {target:?}"));
         let is_fine = target.bound.is_met(measured.median) || target.of.ours.starts_with(LAYER);
         let has_row = MISSED.iter().any(|row| row.of == target.of);
         assert!(is_fine || has_row, "missed, without a row: {target:?}");
