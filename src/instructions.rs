@@ -14,8 +14,8 @@ use crate::mr::AccessRequest;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnEvent, ConnIds, Connection,
     ConnectionId, ExtensionParams, Host, InboxId, InboxMessage, LongMessages, MatchCriteria,
-    MessageKind, OpKind, Operation, PostOptions, PostedReceive, RdmParams, Receives, SendOrder,
-    SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
+    MessageKind, OpKind, Operation, PostOptions, PostedReceive, RdmParams, ReadCount, Receives,
+    SendOrder, SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
 };
 use crate::slab::Key;
 use crate::sync::OwnedRecord;
@@ -198,6 +198,7 @@ pub struct SteppedConnection {
     /// The inbox of a message stream, its unread messages, and buffers to return.
     inbox: Option<InboxId>,
     unread: VecDeque<InboxMessage>,
+    reads: ReadCount,
     read: Vec<Vec<u8>>,
 }
 
@@ -285,6 +286,7 @@ impl SteppedConnection {
             buffer: Some(Payload::from_vec(vec![0; LEN])),
             inbox: None,
             unread: VecDeque::new(),
+            reads: ReadCount::default(),
             read: Vec::new(),
         }
     }
@@ -373,7 +375,8 @@ impl SteppedConnection {
     /// Takes several arriving messages with a stream.
     pub fn take_messages(&mut self, messages: &[u8]) {
         let inbox = *self.inbox.get_or_insert_with(|| {
-            let opened = self.machine.open_inbox(LEN, GATHERED, &mut self.host);
+            let reads = self.reads.clone();
+            let opened = (self.machine).open_inbox(LEN, GATHERED, reads, &mut self.host);
             opened.expect("it has receives of its own")
         });
         for bytes in [messages, &[]] {
@@ -383,6 +386,7 @@ impl SteppedConnection {
             (self.machine).take_messages(inbox, unread, |free| free.append(read), &mut self.host);
             assert_eq!(self.unread.len() * bytes.len(), GATHERED * bytes.len());
             while let Some(message) = self.unread.pop_front() {
+                self.reads.add_one();
                 self.read.push(message.buffer);
             }
         }

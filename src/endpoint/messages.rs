@@ -16,7 +16,7 @@ use tokio::task::coop;
 use crate::buf::zeroed;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::info::Caps;
-use crate::progress::{CloseWatch, InboxId, InboxMessage, truncated};
+use crate::progress::{CloseWatch, InboxId, InboxMessage, ReadCount, truncated};
 use crate::sync::{ProgressWaiter, WaiterKey};
 
 use super::{Endpoint, Op, RdmEndpoint, Received, SharedReceiveContext};
@@ -244,6 +244,7 @@ struct InboxReader {
     inbox: InboxId,
     /// Messages taken from the inbox and not read yet, oldest first.
     unread: VecDeque<InboxMessage>,
+    read_count: ReadCount,
     /// Takes more messages when no more than this many are unread.
     refill_at: usize,
     /// Key under which the reader waits for messages.
@@ -257,8 +258,11 @@ impl InboxReader {
         let may = common.caps.check(Caps::MSG | Caps::RECV);
         let may = may.and_then(|()| common.check_unregistered());
         may.map_err(|error| error.with_operation(OperationKind::Receive))?;
+        let read_count = ReadCount::default();
+        let port = &endpoint.inner.port;
         Ok(InboxReader {
-            inbox: endpoint.inner.port.open_inbox(size, depth)?,
+            inbox: port.open_inbox(size, depth, read_count.clone())?,
+            read_count,
             endpoint: endpoint.clone(),
             unread: VecDeque::new(),
             refill_at: 0,
@@ -280,6 +284,7 @@ impl InboxReader {
         let Some(message) = self.unread.pop_front() else {
             return Poll::Pending;
         };
+        self.read_count.add_one();
         budget.made_progress();
         let InboxMessage {
             buffer,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::task::{Poll, Waker};
 
 use crate::error::{OperationKind, Result};
-use crate::proto::{InboxCounts, InboxId, InboxMessage};
+use crate::proto::{InboxCounts, InboxId, InboxMessage, ReadCount};
 use crate::sync::WaiterKey;
 
 use super::host::with_host;
@@ -21,12 +21,18 @@ impl PortState {
 }
 
 impl Port {
-    /// Opens an inbox of `depth` messages of at most `size` bytes.
-    pub(crate) fn open_inbox(&self, size: usize, depth: usize) -> Result<InboxId> {
+    /// Opens an inbox of `depth` messages of at most `size` bytes, whose reader counts there what
+    /// it reads.
+    pub(crate) fn open_inbox(
+        &self,
+        size: usize,
+        depth: usize,
+        read_count: ReadCount,
+    ) -> Result<InboxId> {
         let mut state = self.lock("open an inbox");
         let opened = self.change_inboxes(&mut state, |state| {
             with_host!(self, state, |machine, host| machine
-                .open_inbox(size, depth, host))
+                .open_inbox(size, depth, read_count, host))
         });
         self.watch_peer(&mut state);
         opened.map_err(|error| error.with_operation(OperationKind::Receive))

@@ -72,7 +72,7 @@ pub(crate) use report::{AwaitedOp, OpRecord, Report};
 pub(crate) use shards::Shards;
 
 pub(crate) use crate::proto::{
-    DgramSizes, InboxId, InboxMessage, LongMessages, PostOptions, SendOrder, truncated,
+    DgramSizes, InboxId, InboxMessage, LongMessages, PostOptions, ReadCount, SendOrder, truncated,
 };
 
 #[cfg(loom)]

@@ -32,7 +32,7 @@ pub(crate) use conn::{
 };
 pub(crate) use dgram::{Dgram, DgramSizes};
 pub(crate) use event::ConnEvent;
-pub(crate) use matching::inbox::{InboxCounts, InboxId, InboxMessage};
+pub(crate) use matching::inbox::{InboxCounts, InboxId, InboxMessage, ReadCount};
 pub(crate) use matching::{
     Announcement, ArmOutcome, Arrival, ArrivalOutcome, CanceledReceive, ClaimKey, ClaimedReceive,
     ClearToSend, MatchCriteria, MatchResult, MessageKind, PostedReceive, ReceiveKey, SharedMatcher,

@@ -6,24 +6,25 @@ use crate::buf::Payload;
 use crate::error::Error;
 use crate::proto::Host;
 use crate::proto::matching::fifo::FifoMessage;
-use crate::proto::matching::inbox::{InboxCounts, InboxId, InboxMessage};
+use crate::proto::matching::inbox::{InboxCounts, InboxId, InboxMessage, ReadCount};
 
 use super::Connection;
 use super::post::not_of_this_kind;
 
 impl<T> Connection<T> {
     /// Opens an inbox for `depth` messages of at most `size` bytes, and moves messages that came
-    /// before into it.
+    /// before into it. Its reader counts there what it reads.
     pub(crate) fn open_inbox(
         &mut self,
         size: usize,
         depth: usize,
+        read_count: ReadCount,
         host: &mut impl Host<T>,
     ) -> Result<InboxId, Error> {
         let own = self.own_mut().ok_or_else(not_of_this_kind)?;
         // Messages are numbered with gaps anyway.
         let number = own.matcher.next_order();
-        let inbox = own.inboxes.open(number, size, depth);
+        let inbox = own.inboxes.open(number, size, depth, read_count);
         self.fill_inboxes();
         self.resume(host);
         Ok(inbox)
@@ -55,7 +56,7 @@ impl<T> Connection<T> {
         host: &mut impl Host<T>,
     ) {
         let Some(own) = self.own_mut() else { return };
-        own.inboxes.on_read(inbox, unread.len(), buffers);
+        own.inboxes.on_read(inbox, buffers);
         self.fill_inboxes();
         if let Some(own) = self.own_mut() {
             own.inboxes.take(inbox, unread);
@@ -78,6 +79,7 @@ impl<T> Connection<T> {
     /// Moves messages that came before to where there is a place for them.
     pub(super) fn fill_inboxes(&mut self) {
         let Some(own) = self.own_mut() else { return };
+        own.inboxes.look_up_reads();
         while own.inboxes.has_place()
             && let Some(message) = own.matcher.take_unexpected()
         {

@@ -10,6 +10,8 @@
 //! unexpected message again.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::buf::{ConvertMany, zeroed};
 
@@ -18,6 +20,25 @@ use super::fifo::FifoMessage;
 /// Id of an inbox within its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InboxId(u64);
+
+/// How many messages of an inbox its reader has read. The reader counts without a lock, and the
+/// inbox looks when a message came that it had no place for, so that one message of a burst waits
+/// elsewhere and not the rest. A count only: messages move under the connection's lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadCount(Arc<AtomicU64>);
+
+impl ReadCount {
+    /// Counts one more. Only the inbox's one reader does.
+    #[inline]
+    pub(crate) fn add_one(&self) {
+        let read = self.0.load(Ordering::Relaxed);
+        self.0.store(read + 1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// A message in an inbox.
 #[derive(Debug)]
@@ -48,12 +69,14 @@ struct MessageInbox {
     id: InboxId,
     /// Bytes of a message that fit, at most.
     size: usize,
-    depth: usize,
+    /// Number of messages that it may still take.
+    places: usize,
     messages: VecDeque<InboxMessage>,
     /// A message is being received into it.
     is_storing: bool,
-    /// Messages that were taken, and not read yet.
-    lent: usize,
+    /// How many messages were read, when that was last looked up.
+    read: u64,
+    read_count: ReadCount,
     /// Buffers to be used again.
     free: Vec<Vec<u8>>,
     /// Messages that the owner has not counted yet.
@@ -61,10 +84,11 @@ struct MessageInbox {
 }
 
 impl MessageInbox {
-    #[inline]
-    fn places(&self) -> usize {
-        let taken = self.messages.len() + self.lent + usize::from(self.is_storing);
-        self.depth.saturating_sub(taken)
+    /// Frees the places of messages that were read since this was last called.
+    fn look_up_reads(&mut self) {
+        let read = self.read_count.get();
+        self.places += (read - self.read) as usize; // at most its depth
+        self.read = read;
     }
 
     /// Returns a buffer; it is empty if the system has no memory for it, which truncates the
@@ -84,18 +108,25 @@ pub(crate) struct Inboxes {
 }
 
 impl Inboxes {
-    /// Opens another inbox, for `depth` messages of at most `size` bytes each. No other inbox had
-    /// this number.
-    pub(crate) fn open(&mut self, number: u64, size: usize, depth: usize) -> InboxId {
+    /// Opens another inbox, for `depth` messages of at most `size` bytes each, whose reader counts
+    /// what it reads there. No other inbox had this number.
+    pub(crate) fn open(
+        &mut self,
+        number: u64,
+        size: usize,
+        depth: usize,
+        read_count: ReadCount,
+    ) -> InboxId {
         let id = InboxId(number);
         let mut list = std::mem::take(&mut self.list).into_vec();
         list.push(MessageInbox {
             id,
             size,
-            depth,
+            places: depth,
             messages: VecDeque::new(),
             is_storing: false,
-            lent: 0,
+            read: 0,
+            read_count,
             free: Vec::new(),
             counts: InboxCounts::default(),
         });
@@ -119,17 +150,22 @@ impl Inboxes {
 
     /// Number of messages that the inboxes may still take. To the peer each is a posted receive.
     pub(crate) fn places(&self) -> u64 {
-        let places = self.list.iter().map(|inbox| inbox.places() as u64);
+        let places = self.list.iter().map(|inbox| inbox.places as u64);
         places.fold(0, u64::saturating_add)
     }
 
     #[inline]
     fn with_place(list: &mut [MessageInbox]) -> Option<&mut MessageInbox> {
-        list.iter_mut().find(|inbox| inbox.places() > 0)
+        list.iter_mut().find(|inbox| inbox.places > 0)
     }
 
     pub(crate) fn has_place(&self) -> bool {
-        self.list.iter().any(|inbox| inbox.places() > 0)
+        self.list.iter().any(|inbox| inbox.places > 0)
+    }
+
+    /// Looks up how much the readers have read.
+    pub(crate) fn look_up_reads(&mut self) {
+        self.list.iter_mut().for_each(MessageInbox::look_up_reads);
     }
 
     fn find(list: &mut [MessageInbox], id: InboxId) -> Option<&mut MessageInbox> {
@@ -142,6 +178,7 @@ impl Inboxes {
         let Some(inbox) = Self::with_place(&mut self.list) else {
             return false;
         };
+        inbox.places -= 1;
         let mut buffer = inbox.buffer();
         let len = bytes.len().min(buffer.len());
         buffer[..len].copy_from_slice(&bytes[..len]);
@@ -160,6 +197,7 @@ impl Inboxes {
     /// Returns memory for a message that begins to come, and its inbox. `None`: there is no place.
     pub(crate) fn begin(&mut self) -> Option<(InboxId, Vec<u8>)> {
         let inbox = Self::with_place(&mut self.list)?;
+        inbox.places -= 1;
         inbox.is_storing = true;
         Some((inbox.id, inbox.buffer()))
     }
@@ -187,6 +225,7 @@ impl Inboxes {
     /// place](Self::has_place).
     pub(crate) fn insert(&mut self, message: FifoMessage) {
         let inbox = Self::with_place(&mut self.list).expect("there is a place");
+        inbox.places -= 1;
         let mut buffer = inbox.buffer();
         let len = message.len.min(buffer.len());
         let copied = message.payload.copy_out(0, &mut buffer[..len]);
@@ -203,19 +242,13 @@ impl Inboxes {
         inbox.messages.insert(at, inserted);
     }
 
-    /// Notes that the reader of an inbox has read all but `left` of the messages that it took.
-    /// `buffers` gives back the buffers that the reader is done with, if they are asked for.
-    pub(crate) fn on_read(
-        &mut self,
-        id: InboxId,
-        left: usize,
-        buffers: impl FnOnce(&mut Vec<Vec<u8>>),
-    ) {
-        if let Some(inbox) = Self::find(&mut self.list, id) {
-            inbox.lent = left;
-            if inbox.free.is_empty() {
-                buffers(&mut inbox.free);
-            }
+    /// `buffers` gives back the buffers that the reader of an inbox is done with, if they are asked
+    /// for.
+    pub(crate) fn on_read(&mut self, id: InboxId, buffers: impl FnOnce(&mut Vec<Vec<u8>>)) {
+        if let Some(inbox) = Self::find(&mut self.list, id)
+            && inbox.free.is_empty()
+        {
+            buffers(&mut inbox.free);
         }
     }
 
@@ -224,7 +257,6 @@ impl Inboxes {
         let Some(inbox) = Self::find(&mut self.list, id) else {
             return;
         };
-        inbox.lent += inbox.messages.len();
         match into.is_empty() {
             true => std::mem::swap(into, &mut inbox.messages),
             false => into.append(&mut inbox.messages),
@@ -234,7 +266,7 @@ impl Inboxes {
     /// Gives up messages that have [begun](Self::begin): the connection ends.
     pub(crate) fn abort(&mut self) {
         for inbox in self.list.iter_mut() {
-            inbox.is_storing = false;
+            inbox.places += usize::from(std::mem::take(&mut inbox.is_storing));
         }
     }
 

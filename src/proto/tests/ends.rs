@@ -5,7 +5,7 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{Lifecycle, OpKind, Operation, SendOrder, Sizes, Withdrawn};
+use crate::proto::{Lifecycle, OpKind, Operation, ReadCount, SendOrder, Sizes, Withdrawn};
 
 /// After the peer's FIN, a message that waits for a receive is kept whatever the budget says, and
 /// a receive posted after the end still takes it.
@@ -421,7 +421,9 @@ fn receives_that_wait_for_room_after_a_loss_end_with_what_they_wait_for() {
             pair.b.order.clear();
             if is_read_otherwise {
                 let TestConnection { machine, host, .. } = &mut pair.b;
-                machine.open_inbox(8, 3, host).unwrap();
+                machine
+                    .open_inbox(8, 3, ReadCount::default(), host)
+                    .unwrap();
             } else {
                 pair.b.machine.end_service();
             }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::extension::EXTENDED;
 use super::pair::{Pair, Rng, TestConnection, sizes};
 use crate::error::ErrorKind;
-use crate::proto::{InboxId, InboxMessage, Sizes};
+use crate::proto::{InboxId, InboxMessage, ReadCount, Sizes};
 use crate::wire::ByteOrder;
 
 /// A stream, as its reader has it.
@@ -13,17 +13,21 @@ struct Reader {
     inbox: InboxId,
     depth: usize,
     unread: VecDeque<InboxMessage>,
+    read_count: ReadCount,
     read: Vec<Vec<u8>>,
 }
 
 impl Reader {
     fn open(side: &mut TestConnection, size: usize, depth: usize) -> Reader {
-        let inbox = side.machine.open_inbox(size, depth, &mut side.host);
+        let read_count = ReadCount::default();
+        let count = read_count.clone();
+        let inbox = (side.machine).open_inbox(size, depth, count, &mut side.host);
         side.take_events();
         Reader {
             inbox: inbox.expect("it has receives of its own"),
             depth,
             unread: VecDeque::new(),
+            read_count,
             read: Vec::new(),
         }
     }
@@ -43,6 +47,7 @@ impl Reader {
     /// Returns the oldest message that was taken: its bytes, and how many did not fit.
     fn next(&mut self) -> Option<(Vec<u8>, usize)> {
         let message = self.unread.pop_front()?;
+        self.read_count.add_one();
         let bytes = message.buffer[..message.len].to_vec();
         self.read.push(message.buffer);
         Some((bytes, message.overflow))
@@ -139,6 +144,44 @@ fn each_message_is_had_once_by_a_stream_or_a_receive() {
         }
         assert!(had.iter().copied().eq(0..sent), "seed {seed}: {had:?}");
     }
+}
+
+/// A message that has been read leaves its place to the next one at once, and not when its reader
+/// comes for more: a burst behind a half-read one does not wait elsewhere. What came first is had
+/// first all the same.
+#[test]
+fn a_place_is_free_as_soon_as_its_message_is_read() {
+    let mut pair = Pair::idle(sizes());
+    pair.handshake(ByteOrder::Native, b"", b"");
+    let mut reader = Reader::open(&mut pair.b, 64, 2);
+    let mut numbers = 0..;
+    let mut send = |pair: &mut Pair| {
+        let number: u32 = numbers.next().expect("there are more");
+        pair.a.send(number.into(), &message(number, 8));
+        pair.run_in_pieces(1000);
+    };
+    (0..2).for_each(|_| send(&mut pair));
+    reader.take(&mut pair.b);
+    let mut had = Vec::new();
+    let mut next = |reader: &mut Reader| {
+        let (bytes, _) = reader.next().expect("a message was taken");
+        had.push(number_of(&bytes));
+    };
+    next(&mut reader);
+    send(&mut pair);
+    assert_eq!(pair.b.machine.stats().receives.unexpected_messages, 0);
+    // No place, and then one, for which this one comes before the next.
+    send(&mut pair);
+    assert_eq!(pair.b.machine.stats().receives.unexpected_messages, 1);
+    next(&mut reader);
+    send(&mut pair);
+    assert_eq!(pair.b.machine.stats().receives.unexpected_messages, 1);
+    reader.take(&mut pair.b);
+    next(&mut reader);
+    next(&mut reader);
+    reader.take(&mut pair.b);
+    next(&mut reader);
+    assert_eq!(had, [0, 1, 2, 3, 4]);
 }
 
 /// "A message that is longer than `size` gives the error Truncated", and the buffer what fits; here

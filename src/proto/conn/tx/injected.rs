@@ -30,6 +30,10 @@ impl Bytes {
         self.list.len() - self.taken
     }
 
+    fn push(&mut self, bytes: &[u8]) {
+        self.list.extend_from_slice(bytes);
+    }
+
     fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.list[self.taken..]
     }
@@ -136,9 +140,8 @@ impl Injected {
         let header_len = header.encoded_len();
         let mut head = [0; INJECTED_HEADER_MAX];
         header.encode_into(order, 0, &mut head[..header_len]);
-        let frames = &mut self.frames.list;
-        frames.extend_from_slice(&head[..header_len]);
-        frames.extend_from_slice(bytes);
+        self.frames.push(&head[..header_len]);
+        self.frames.push(bytes);
         self.next_number = number + 1;
         self.entries.push_back(InjectedMessage {
             number,
