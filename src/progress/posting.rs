@@ -187,7 +187,7 @@ impl Port {
             return true;
         }
         state.inline_send.on_post_queued();
-        self.port_waker.wake_locked();
+        self.waker.wake_by_ref();
         false
     }
 

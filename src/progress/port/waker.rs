@@ -54,22 +54,6 @@ impl PortWaker {
         self.is_queued.store(false, Ordering::Release);
     }
 
-    /// Wakes the port, whose lock the caller has: it is queued already if it seems so, since its
-    /// turn takes the lock after it was marked otherwise.
-    #[inline]
-    pub(in crate::progress) fn wake_locked(&self) {
-        if !self.is_queued.load(Ordering::Relaxed) {
-            self.make_ready();
-        }
-    }
-
-    fn make_ready(&self) {
-        let Some(&key) = self.key.get() else { return };
-        if !self.is_queued.swap(true, Ordering::AcqRel) {
-            self.ready.make_ready(key);
-        }
-    }
-
     /// Called when the driver keeps the port in its queue.
     pub(in crate::progress) fn mark_queued(&self) {
         self.is_queued.store(true, Ordering::Release);
@@ -82,6 +66,10 @@ impl Wake for PortWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.make_ready();
+        let Some(&key) = self.key.get() else { return };
+        if self.is_queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.ready.make_ready(key);
     }
 }
