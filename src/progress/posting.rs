@@ -127,7 +127,7 @@ impl Port {
         let open = state.check_closing();
         let posted = open.and_then(|()| post(&mut state));
         let posted = posted.map_err(|error| state.about_peer(error))?;
-        // What is left to the driver has no consequences before its turn.
+        // A post that the driver is to send has no consequences before its turn.
         if posted.is_some() && self.send_posted(&mut state, was_idle && may_inline) {
             self.watch_peer(&mut state);
             self.publish_and_wake(&mut state);
