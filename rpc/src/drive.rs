@@ -6,7 +6,7 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,9 @@ use tokio_fabric::error::OperationKind;
 use tokio_fabric::info::AuthKey;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::op::Op;
-use tokio_fabric::{Buffer, CompletionQueue, Domain, Endpoint, Error, Event, EventQueue, Fabric};
+use tokio_fabric::{
+    Backend, Buffer, CompletionQueue, Domain, Endpoint, Error, Event, EventQueue, Fabric,
+};
 
 use crate::caught::{caught, log};
 use crate::limits::{
@@ -61,10 +63,11 @@ pub(crate) trait Connection: Send + Sync + 'static {
 pub(crate) struct ReadTurn<K> {
     /// The time at which they were read.
     pub(crate) read: Instant,
-    /// Time between `read` and `clock`: later times are read from the system's clock, which costs
-    /// less than Tokio's.
+    /// Time between `read` and `begun_at`, which `now` gave; later times are `now`'s too.
     before: Duration,
-    clock: std::time::Instant,
+    begun_at: std::time::Instant,
+    /// The clock of later times.
+    now: TurnClock,
     /// The time at which the last message was handled.
     last_at: std::time::Instant,
     /// The time at which `last` must be computed anew.
@@ -80,15 +83,29 @@ pub(crate) struct ReadTurn<K> {
     pub(crate) kept: K,
 }
 
+/// The clock of a turn.
+type TurnClock = fn() -> std::time::Instant;
+
+/// Returns the clock for turns in this domain: the system's, which costs less than Tokio's. In a
+/// network of the test kit it is Tokio's, so that nothing depends on how fast the machine is.
+fn clock_of(domain: &Domain) -> TurnClock {
+    match domain.backend() {
+        Backend::Loopback => || Instant::now().into_std(),
+        _ => std::time::Instant::now,
+    }
+}
+
 impl<K: Default> ReadTurn<K> {
-    pub(crate) fn new() -> Self {
-        let (read, clock) = (Instant::now(), std::time::Instant::now());
+    pub(crate) fn new(domain: &Domain) -> Self {
+        let now = clock_of(domain);
+        let (read, begun_at) = (Instant::now(), now());
         ReadTurn {
             read,
             before: Duration::ZERO,
-            clock,
-            last_at: clock,
-            due_at: clock,
+            begun_at,
+            now,
+            last_at: begun_at,
+            due_at: begun_at,
             last: Duration::ZERO,
             last_us: 0,
             took: Duration::ZERO,
@@ -105,17 +122,17 @@ impl<K: Default> ReadTurn<K> {
 
     /// Starts with a message that was read at this time.
     pub(crate) fn begin_at(&mut self, read: Instant) {
-        let clock = std::time::Instant::now();
+        let begun_at = (self.now)();
         self.before = self.read.saturating_duration_since(read);
         self.read = read;
         self.set_last(self.before);
-        (self.clock, self.last_at, self.due_at) = (clock, clock, clock);
+        (self.begun_at, self.last_at, self.due_at) = (begun_at, begun_at, begun_at);
     }
 
     /// Notes that a message was handled; returns whether that [took](Self::took) long.
     #[inline]
     pub(crate) fn measure(&mut self) -> bool {
-        let now = std::time::Instant::now();
+        let now = (self.now)();
         let last_at = std::mem::replace(&mut self.last_at, now);
         now >= self.due_at && self.measure_from(last_at)
     }
@@ -125,7 +142,7 @@ impl<K: Default> ReadTurn<K> {
     }
 
     fn measure_from(&mut self, last_at: std::time::Instant) -> bool {
-        self.set_last(self.before + self.last_at.duration_since(self.clock));
+        self.set_last(self.before + self.last_at.duration_since(self.begun_at));
         self.due_at = self.last_at + TIME_RESOLUTION;
         self.took = self.last_at.duration_since(last_at);
         self.took > FIRST_POLL_MAX
@@ -148,8 +165,9 @@ pub(crate) struct Hub<C: Connection> {
     reader: JoinHandle<()>,
 }
 
-/// The connections by their endpoints.
-type Table<C> = Mutex<HashMap<EndpointId, Arc<C>>>;
+/// The connections by their endpoints, in the order in which the endpoints were opened: whatever is
+/// done with all of them has the same order in each run.
+type Table<C> = Mutex<BTreeMap<EndpointId, Arc<C>>>;
 
 impl<C: Connection> Hub<C> {
     /// Opens a hub for this number of connections. Requests for new ones go to `accept`.
@@ -186,7 +204,7 @@ impl<C: Connection> Hub<C> {
             connections: Arc::clone(&connections),
             accept,
             batch: Vec::new(),
-            turn: ReadTurn::new(),
+            turn: ReadTurn::new(&domain),
             gathering: Vec::new(),
             last_parts: [const { None }; RECEIVE_BUFFERS],
         };

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::slab::Key;
 use crate::transport::Clock;
@@ -57,13 +57,14 @@ impl BlockingTurns {
             key,
             turned: TurnOutcome::NotBegun,
         };
-        run_blocking_or_task(engine.random.is_seeded(), move || {
+        let is_seeded = engine.random.is_seeded();
+        run_blocking_or_task(is_seeded, move || {
             // The closure captures the report as a whole, not its fields.
             let mut report = report;
             report.turned = TurnOutcome::Panicked;
             let clock = RunningClock {
                 began: now,
-                since: Instant::now(),
+                since: (!is_seeded).then(Instant::now),
             };
             let mut budget = Budget::of_poll(now);
             report.turned = TurnOutcome::Over(port.turn(now, &clock, &mut budget));
@@ -101,12 +102,13 @@ impl Drop for TurnReport {
 /// The driver's time, continued from the moment at which the turn began.
 struct RunningClock {
     began: Instant,
-    since: Instant,
+    /// `None`: a seed decides what happens when, so the turn takes no time.
+    since: Option<Instant>,
 }
 
 impl Clock for RunningClock {
     fn now(&self) -> Instant {
-        self.began + self.since.elapsed()
+        self.began + self.since.map_or(Duration::ZERO, |it| it.elapsed())
     }
 
     fn poll_deadline(&mut self, _at: Instant, _: Instant, _cx: &mut Context<'_>) -> Poll<()> {

@@ -7,6 +7,7 @@ mod imports;
 mod names;
 mod papers;
 mod rules;
+mod seeded;
 mod source;
 mod words;
 
@@ -145,6 +146,14 @@ fn the_rpc_layer_keeps_the_rules_of_the_library() {
             assert_eq!(found, None, "{}:{at}", file.path);
         }
     }
+}
+
+/// In a network of the test kit the same seed gives the same run.
+#[test]
+fn randomness_and_time_come_from_the_seed() {
+    let folders = ["src", "rpc/src", "rpc/macros/src", "rpc/bin"];
+    let files: Vec<_> = folders.into_iter().flat_map(Source::all_in).collect();
+    expect_none(seeded::check(&files));
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Start {
         } = self;
         // The times of this turn count from the request's arrival, so that the wait is not measured
         // as a slow poll.
-        let mut turn = ServerTurn::new();
+        let mut turn = ServerTurn::new(connection.endpoint.domain());
         turn.begin_at(cx.call().received);
         turn.kept.permit = permit;
         let of_call = cx.clone();

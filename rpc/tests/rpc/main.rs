@@ -19,6 +19,7 @@ mod overload;
 mod panics;
 mod reconnect;
 mod runtimes;
+mod seeds;
 mod stalled;
 mod streams;
 mod tower;
