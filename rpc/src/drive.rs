@@ -152,11 +152,26 @@ impl<K: Default> ReadTurn<K> {
 /// A function that changes the settings with which a domain is opened.
 pub(crate) type Configure = Box<dyn FnOnce(DomainBuilder) -> DomainBuilder + Send>;
 
+/// The settings of the endpoints of a hub.
+#[derive(Clone)]
+pub(crate) struct EndpointSettings {
+    pub(crate) auth_key: Option<AuthKey>,
+    pub(crate) liveness: Liveness,
+}
+
+impl Default for EndpointSettings {
+    fn default() -> Self {
+        EndpointSettings {
+            auth_key: None,
+            liveness: Liveness::default().idle_interval(IDLE_INTERVAL),
+        }
+    }
+}
+
 /// The connections of a domain that share their receives.
 pub(crate) struct Hub<C: Connection> {
     pub(crate) fabric: Fabric,
-    /// The key of its endpoints.
-    auth_key: Option<AuthKey>,
+    settings: EndpointSettings,
     pub(crate) domain: Domain,
     pub(crate) events: EventQueue,
     queue: CompletionQueue,
@@ -174,7 +189,7 @@ impl<C: Connection> Hub<C> {
     pub(crate) fn open(
         fabric: Fabric,
         configure: Option<Configure>,
-        auth_key: Option<AuthKey>,
+        settings: EndpointSettings,
         connections_max: usize,
         accept: impl FnMut(ConnRequest) + Send + 'static,
     ) -> Result<Hub<C>, Status> {
@@ -210,7 +225,7 @@ impl<C: Connection> Hub<C> {
         };
         Ok(Hub {
             fabric,
-            auth_key,
+            settings,
             domain,
             events,
             queue,
@@ -226,7 +241,7 @@ impl<C: Connection> Hub<C> {
         let builder = builder
             .event_queue(&self.events)
             .receive_context(&self.receives);
-        let builder = match &self.auth_key {
+        let builder = match &self.settings.auth_key {
             Some(key) => builder.auth_key(key.clone()),
             None => builder,
         };
@@ -235,8 +250,7 @@ impl<C: Connection> Hub<C> {
         let builder = builder.on_refusal(OnRefusal::Continue {
             limit: REFUSALS_MAX,
         });
-        let liveness = Liveness::default().idle_interval(IDLE_INTERVAL);
-        Ok(builder.liveness(liveness).open()?)
+        Ok(builder.liveness(self.settings.liveness).open()?)
     }
 
     /// Routes the messages of this endpoint to the connection from now on.

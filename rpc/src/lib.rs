@@ -105,8 +105,8 @@ pub mod testing;
 mod wire;
 
 pub use client::{
-    Call, CallPath, Channel, ChannelBuilder, ChannelService, DirectPath, FailedCall, LayeredCall,
-    LayeredPath, LendingCall, LendingFuture, Loan,
+    Backoff, Call, CallPath, Channel, ChannelBuilder, ChannelService, DirectPath, FailedCall,
+    LayeredCall, LayeredPath, LendingCall, LendingFuture, Loan, Resolve, Target,
 };
 #[cfg(feature = "prost")]
 pub use codec::Prost;

@@ -139,14 +139,26 @@ pub const RETRY_BUDGET_SHARE: f32 = 0.2;
 pub const RETRY_BUDGET_PER_SECOND: u32 = 10;
 /// Period over which calls and retries are counted; `tower` accepts 1 to 60 s. Value: 10 s.
 pub const RETRY_BUDGET_TIME: Duration = Duration::from_secs(10);
-/// Time limit of connecting to one address. Value: 10 s.
+/// Default time limit of connecting to one address, and of looking a name up. Value: 10 s.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after the first failed attempt to reconnect, and the retry policy's default before a first
-/// retry. It doubles each time. Value: 10 ms.
+/// How long an address may leave an attempt to connect unanswered before the next address is tried
+/// as well: the Connection Attempt Delay that RFC 8305 recommends. Value: 250 ms.
+pub const CONNECT_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+/// Attempts of a channel to connect that are under way at a time.
+pub const CONNECT_ATTEMPTS_MAX: usize = 32;
+/// Default pause after the first failed attempt to reconnect, and the retry policy's before a first
+/// retry. Value: 10 ms.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// Longest of these pauses. Each pause is shortened by up to half, at random, so that the clients
-/// of a server that has restarted do not all return at once. Value: 5 s.
+/// Shortest first pause that can be set. Value: 1 ms.
+pub const BACKOFF_FIRST_MIN: Duration = Duration::from_millis(1);
+/// Default of how many times as long each further pause of a channel is. A pause is then at most
+/// 4 % of the time that the server has been away, and the attempts until the longest pause are 314.
+pub const BACKOFF_FACTOR: f64 = 1.02;
+/// Longest of these pauses. Value: 5 s.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// The share by which each pause is shortened at most, at random, so that the clients of a server
+/// that has restarted do not all return at once.
+pub const BACKOFF_JITTER: f64 = 0.5;
 /// Silence after which a peer is sent a probe while calls wait for it: to the library below, a
 /// waiting call is a posted receive. Value: 10 s.
 pub const IDLE_INTERVAL: Duration = Duration::from_secs(10);

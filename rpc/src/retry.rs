@@ -15,8 +15,8 @@ use tower::retry::budget::{Budget, TpsBudget};
 
 use crate::client::{Call, random_of, shorten};
 use crate::limits::{
-    BACKOFF_MAX, BACKOFF_MIN, RETRIES_MAX, RETRY_BUDGET_PER_SECOND, RETRY_BUDGET_SHARE,
-    RETRY_BUDGET_TIME,
+    BACKOFF_JITTER, BACKOFF_MAX, BACKOFF_MIN, RETRIES_MAX, RETRY_BUDGET_PER_SECOND,
+    RETRY_BUDGET_SHARE, RETRY_BUDGET_TIME,
 };
 use crate::status::{CallError, Code, Started, Status};
 
@@ -145,7 +145,8 @@ impl NotStarted {
             return None;
         }
         let now = Instant::now();
-        let pause = after.unwrap_or_else(|| shorten(self.pause, random_of(call.domain())));
+        let pause =
+            after.unwrap_or_else(|| shorten(self.pause, BACKOFF_JITTER, random_of(call.domain())));
         let deadline = call.fix_deadline(self.begun.unwrap_or(now));
         let is_late = deadline.is_some_and(|it| now.checked_add(pause).is_none_or(|at| it <= at));
         if is_late || !self.budget.withdraw() {

@@ -24,9 +24,9 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path)
             /// # Errors
             /// As for `Channel::connect`.
             #visibility async fn connect(
-                address: impl ::tokio_fabric_rpc::ToSocketAddrs,
+                target: impl ::core::convert::Into<::tokio_fabric_rpc::Target>,
             ) -> ::tokio_fabric_rpc::Result<Self> {
-                let channel = ::tokio_fabric_rpc::Channel::connect(address).await?;
+                let channel = ::tokio_fabric_rpc::Channel::connect(target).await?;
                 ::core::result::Result::Ok(<Self as ::core::convert::From<_>>::from(channel))
             }
         },

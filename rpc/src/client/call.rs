@@ -195,7 +195,8 @@ impl<T, E: From<Status>> Call<T, E> {
     }
 
     /// If there is no connection, waits for one, within the deadline. Default: the call fails at
-    /// once, as not started.
+    /// once, as not started, unless its channel is [lazy](crate::ChannelBuilder::connect_lazy) and
+    /// connecting for the first time.
     pub fn wait_for_ready(mut self) -> Self {
         self.call.waits = true;
         self
@@ -519,21 +520,32 @@ impl AnyCall {
         )
     }
 
-    /// Returns whether another connection may take a call that failed with this status.
+    /// Returns whether another connection may take a call that failed with this status: one that
+    /// there is, one that is being made for the first time, or a later one if the call waits for
+    /// it.
     fn may_wait(&self, status: &Status) -> bool {
         let codes = [Code::Draining, Code::ConnectionLost, Code::Unavailable];
         let passes = status.is_not_started() && codes.contains(&status.code());
         let is_unsent = self.frame.as_ref().is_ok_and(|it| !it.is_empty());
-        self.waits && passes && is_unsent && !self.record.channel.is_closed()
+        let channel = &self.record.channel;
+        let has_other = || channel.is_open() || !channel.has_tried();
+        passes && is_unsent && !channel.is_closed() && (self.waits || has_other())
     }
 
     fn wait(&mut self) {
         let (channel, deadline) = (Arc::clone(&self.record.channel), self.deadline);
+        let waits = self.waits;
         let waiting = async move {
+            let connected = async {
+                match waits {
+                    true => channel.ready().await,
+                    false => channel.tried().await,
+                }
+            };
             match deadline {
                 // The next step checks whether the deadline has passed.
-                Some(deadline) => drop(timeout_at(deadline, channel.ready()).await),
-                None => channel.ready().await,
+                Some(deadline) => drop(timeout_at(deadline, connected).await),
+                None => connected.await,
             }
         };
         self.state = State::Waiting;

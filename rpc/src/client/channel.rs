@@ -1,36 +1,60 @@
 //! The connections of a channel: the current one, and the next when it takes no more calls.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout};
 use tokio_fabric::Domain;
 
+use super::backoff::Backoff;
+use super::connect::Connector;
 use super::connection::{ClientConnection, Reservation};
 use crate::caught::{caught, caught_async, log};
-use crate::drive::{Hub, close};
-use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, CALLS_PER_CONNECTION, CONNECT_TIMEOUT};
+use crate::drive::close;
+use crate::limits::CALLS_PER_CONNECTION;
 use crate::observe::ChannelCounters;
-use crate::status::{Code, Result, Status};
-use crate::wire::{Hello, Rejection};
+use crate::status::{Code, Result, Started, Status};
 
 pub(crate) struct ChannelInner {
-    /// The connection that was made last.
+    /// The connection that was made last. Before the first one: one that has ended.
     current: Mutex<Arc<ClientConnection>>,
-    /// Notifies that another connection was made, or that none will be.
+    /// Notifies that another connection was made, that the first attempt has failed, or that no
+    /// connection will be made.
     changed: Notify,
     /// Whether no further connection will be made: the channel was closed, or its runtime has
     /// ended.
     is_closed: AtomicBool,
+    /// Whether the first attempt to connect has ended.
+    has_tried: AtomicBool,
     pub(crate) deadline: Option<Duration>,
     pub(crate) counters: ChannelCounters,
-    /// The server's addresses.
-    addresses: Vec<SocketAddr>,
-    /// Reads the messages and events of the connections.
-    hub: Hub<ClientConnection>,
+    pub(super) connector: Arc<Connector>,
+    backoff: Backoff,
+    /// Notifies the task that connects that it is to connect now.
+    hurry: Arc<Hurry>,
+}
+
+/// The wish that a channel connects now, and not after its pause, or its first call.
+#[derive(Default)]
+struct Hurry {
+    is_wished: AtomicBool,
+    notify: Notify,
+}
+
+impl Hurry {
+    fn wish(&self) {
+        self.is_wished.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+
+    /// Waits until it is wished.
+    async fn wished(&self) {
+        while !self.is_wished.swap(false, Ordering::AcqRel) {
+            self.notify.notified().await;
+        }
+    }
 }
 
 impl ChannelInner {
@@ -40,17 +64,27 @@ impl ChannelInner {
     }
 
     pub(crate) fn domain(&self) -> &Domain {
-        &self.hub.domain
+        &self.connector.hub.domain
     }
 
     /// Waits until there is a connection that takes calls, or until none will be made any more.
     pub(crate) async fn ready(&self) {
+        self.wait_until(|| false).await;
+    }
+
+    /// As [`ready`](Self::ready), but not after the first attempt to connect has failed.
+    pub(crate) async fn tried(&self) {
+        self.wait_until(|| self.has_tried()).await;
+    }
+
+    async fn wait_until(&self, is_enough: impl Fn() -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.is_closed() || self.current().with_machine(|machine| machine.is_open()) {
+            if self.is_closed() || self.is_open() || is_enough() {
                 return;
             }
+            self.connect_at_first();
             changed.await;
         }
     }
@@ -79,6 +113,52 @@ impl ChannelInner {
         self.is_closed.load(Ordering::Acquire)
     }
 
+    /// Returns whether the current connection takes calls, now or later.
+    pub(crate) fn is_open(&self) -> bool {
+        self.current().with_machine(|machine| machine.is_open())
+    }
+
+    /// Returns whether the first attempt to connect has ended.
+    pub(crate) fn has_tried(&self) -> bool {
+        self.has_tried.load(Ordering::Acquire)
+    }
+
+    /// Has a lazy channel connect, if it has not begun to.
+    pub(crate) fn connect_at_first(&self) {
+        if !self.has_tried() {
+            self.hurry.wish();
+        }
+    }
+
+    /// Has the channel connect now, if it is not connected.
+    pub(super) fn reconnect_now(&self) {
+        if !self.is_open() {
+            self.hurry.wish();
+        }
+    }
+
+    /// Looks the name up again, and moves to another address if the present one is not among those
+    /// of the name any more.
+    pub(super) async fn refresh(&self) -> Result<()> {
+        let addresses = self.connector.look_up().await?;
+        let last = self.current();
+        let peer = last.endpoint.peer_addr();
+        if !last.with_machine(|machine| machine.is_open()) {
+            if self.has_tried() {
+                self.hurry.wish();
+            }
+            return Ok(());
+        }
+        if peer.is_some_and(|peer| addresses.contains(&peer)) {
+            return Ok(());
+        }
+        let connection = self.connector.connect_to_any(&addresses).await?;
+        if self.replace(&connection) {
+            last.retire();
+        }
+        Ok(())
+    }
+
     /// Wakes the tasks that wait for a connection.
     pub(super) fn set_closed(&self) {
         self.is_closed.store(true, Ordering::Release);
@@ -90,40 +170,87 @@ impl ChannelInner {
         caught("a waker", || self.changed.notify_waiters());
     }
 
-    /// Connects to the first of the addresses that answers, and keeps connected to them.
+    /// Connects to the first of the target's addresses that answers, and keeps connected.
     pub(super) async fn open(
-        hub: Hub<ClientConnection>,
-        addresses: Vec<SocketAddr>,
+        connector: Connector,
+        backoff: Backoff,
         deadline: Option<Duration>,
     ) -> Result<Arc<ChannelInner>> {
-        let connection = ChannelInner::connect(&hub, &addresses).await?;
-        let inner = Arc::new(ChannelInner {
-            current: Mutex::new(connection),
-            changed: Notify::new(),
-            is_closed: AtomicBool::new(false),
-            deadline,
-            addresses,
-            counters: ChannelCounters::default(),
-            hub,
-        });
+        let connection = connector.connect().await?;
+        let inner = ChannelInner::new(connector, backoff, deadline, connection, true);
         inner.counters.connect();
-        tokio::spawn(keep_connected(Arc::downgrade(&inner)));
         Ok(inner)
     }
 
-    /// Connects to the first of the addresses that answers.
-    async fn connect(
-        hub: &Hub<ClientConnection>,
-        addresses: &[SocketAddr],
-    ) -> Result<Arc<ClientConnection>> {
-        let mut failed = Status::not_started(Code::Unavailable, "the name has no address");
-        for address in addresses {
-            match connect_to(hub, *address).await {
-                Ok(connection) => return Ok(connection),
-                Err(status) => failed = status,
+    /// Connects when that is needed for the first time, and keeps connected from then on.
+    pub(super) fn open_lazily(
+        connector: Connector,
+        backoff: Backoff,
+        deadline: Option<Duration>,
+    ) -> Result<Arc<ChannelInner>> {
+        let none = ClientConnection::new(connector.hub.endpoint(CALLS_PER_CONNECTION)?);
+        let status = Status::not_started(Code::Unavailable, "not connected yet");
+        none.with_machine(|machine| machine.handle_end(&status, &mut Vec::new()));
+        let inner = ChannelInner::new(connector, backoff, deadline, none, false);
+        Ok(inner)
+    }
+
+    fn new(
+        connector: Connector,
+        backoff: Backoff,
+        deadline: Option<Duration>,
+        current: Arc<ClientConnection>,
+        has_tried: bool,
+    ) -> Arc<ChannelInner> {
+        let inner = Arc::new(ChannelInner {
+            current: Mutex::new(current),
+            changed: Notify::new(),
+            is_closed: AtomicBool::new(false),
+            has_tried: AtomicBool::new(has_tried),
+            deadline,
+            counters: ChannelCounters::default(),
+            connector: Arc::new(connector),
+            backoff,
+            hurry: Arc::default(),
+        });
+        tokio::spawn(keep_connected(Arc::downgrade(&inner)));
+        inner
+    }
+
+    /// Makes a connection the current one. Returns false if the channel was closed meanwhile, and
+    /// the connection with it.
+    fn replace(&self, connection: &Arc<ClientConnection>) -> bool {
+        // The old connection is dropped without the lock.
+        let mut last = None;
+        {
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            // Checked under the lock: closing the channel also ends the connection that is current
+            // then.
+            if !self.is_closed() {
+                last = Some(std::mem::replace(&mut *current, Arc::clone(connection)));
             }
         }
-        Err(failed)
+        if last.is_none() {
+            close(&connection.endpoint);
+            return false;
+        }
+        self.counters.connect();
+        self.has_tried.store(true, Ordering::Release);
+        self.notify_changed();
+        true
+    }
+
+    /// Notes that an attempt has failed: calls fail with this reason from now on.
+    fn note_failure(&self, status: &Status) {
+        let why = match status.code() {
+            Code::Unavailable => status.clone().with_started(Started::NotStarted),
+            // The server has rejected the connection, and no call.
+            _ => Status::not_started(Code::Unavailable, status.to_string()),
+        };
+        self.current().with_machine(|machine| machine.explain(&why));
+        if !self.has_tried.swap(true, Ordering::AcqRel) {
+            self.notify_changed();
+        }
     }
 }
 
@@ -131,39 +258,7 @@ impl ChannelInner {
 impl Drop for ChannelInner {
     fn drop(&mut self) {
         self.current().closing.notify_one();
-    }
-}
-
-async fn connect_to(
-    hub: &Hub<ClientConnection>,
-    address: SocketAddr,
-) -> Result<Arc<ClientConnection>> {
-    let endpoint = hub.endpoint(CALLS_PER_CONNECTION)?;
-    let connection = ClientConnection::new(endpoint.clone());
-    // Inserted first, so that messages that the server sends at once find the connection.
-    hub.insert(endpoint.id(), &connection);
-    let hello = Hello::default().encode();
-    let connecting = endpoint.connect(address).timeout(CONNECT_TIMEOUT);
-    let agreed = connecting
-        .data(hello)
-        .await
-        .map_err(|error| Rejection::decode(error.data()).unwrap_or_else(|| error.into()));
-    let agreed = agreed.and_then(|data| {
-        if endpoint.peer_incarnation().is_none() {
-            let what = "the peer lacks the library's extension, which calls rest on";
-            return Err(Status::not_started(Code::Unavailable, what));
-        }
-        Hello::decode(&data).map_err(|error| Status::not_started(Code::Unavailable, error.0))
-    });
-    match agreed {
-        Ok(server) => {
-            connection.agree(&server);
-            Ok(connection)
-        }
-        Err(status) => {
-            hub.remove(endpoint.id());
-            Err(status)
-        }
+        self.hurry.wish();
     }
 }
 
@@ -181,7 +276,17 @@ impl Drop for NoOther {
 /// Keeps a channel connected, until the channel or its runtime ends.
 async fn keep_connected(channel: Weak<ChannelInner>) {
     let _ended = NoOther(Weak::clone(&channel));
-    let (mut failures, mut connected) = (0, Instant::now());
+    let Some((hurry, has_tried)) = channel
+        .upgrade()
+        .map(|it| (Arc::clone(&it.hurry), it.has_tried()))
+    else {
+        return;
+    };
+    // A lazy channel connects when it is used for the first time.
+    if !has_tried {
+        hurry.wished().await;
+    }
+    let (mut failures, mut connected) = (0, has_tried.then(Instant::now));
     loop {
         let Some(connection) = channel.upgrade().map(|it| it.current()) else {
             return;
@@ -193,87 +298,56 @@ async fn keep_connected(channel: Weak<ChannelInner>) {
                 return;
             }
         }
+        let is_current = |it: &ChannelInner| Arc::ptr_eq(&connection, &it.current());
+        if channel.upgrade().is_some_and(|it| !is_current(&it)) {
+            // The channel has moved to another address.
+            (failures, connected) = (0, Some(Instant::now()));
+            continue;
+        }
         drop(connection);
+        let Some((backoff, random)) = channel
+            .upgrade()
+            .map(|it| (it.backoff, random_of(it.domain())))
+        else {
+            return;
+        };
         // A server that accepts connections only to end them is not asked again without a pause.
-        if failures == 0 && connected.elapsed() < BACKOFF_MIN {
+        let is_short = |at: Instant| backoff.is_within_first(at.elapsed());
+        if failures == 0 && connected.is_some_and(is_short) {
             failures = 1;
         }
         if failures > 0 {
-            let Some(random) = channel.upgrade().map(|it| random_of(it.domain())) else {
-                return;
-            };
-            sleep(pause_after(failures, random)).await;
+            let pause = backoff.pause_after(failures, random);
+            if timeout(pause, hurry.wished()).await.is_ok() {
+                failures = 0;
+            }
         }
+        let connecting = channel.upgrade().filter(|it| !it.is_closed());
+        let Some(connector) = connecting.map(|it| Arc::clone(&it.connector)) else {
+            return;
+        };
+        let connected_anew = caught_async("connecting", connector.connect()).await;
         let Some(alive) = channel.upgrade() else {
             return;
         };
-        if alive.is_closed() {
-            return;
-        }
-        let connecting = ChannelInner::connect(&alive.hub, &alive.addresses);
-        let connected_anew = caught_async("connecting", connecting).await;
         match connected_anew.unwrap_or_else(|| Err(Status::new(Code::Internal, ""))) {
             Ok(connection) => {
-                (failures, connected) = (0, Instant::now());
-                // The old connection is dropped without the lock.
-                let mut last = None;
-                let is_closed = {
-                    let mut current = alive.current.lock().unwrap_or_else(PoisonError::into_inner);
-                    // Checked under the lock: closing the channel also ends the connection that is
-                    // current then.
-                    let is_closed = alive.is_closed();
-                    if !is_closed {
-                        last = Some(std::mem::replace(&mut *current, Arc::clone(&connection)));
-                    }
-                    is_closed
-                };
-                drop(last);
-                if is_closed {
-                    return close(&connection.endpoint);
+                (failures, connected) = (0, Some(Instant::now()));
+                if !alive.replace(&connection) {
+                    return;
                 }
-                alive.counters.connect();
-                alive.notify_changed();
             }
             Err(status) => {
-                failures += 1;
+                failures = failures.saturating_add(1);
                 log(|| tracing::debug!(%status, failures, "no connection"));
+                alive.note_failure(&status);
             }
         }
     }
-}
-
-/// Returns the pause after this number of consecutive failures.
-fn pause_after(failures: u32, random: u64) -> Duration {
-    let doubled = BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16));
-    shorten(doubled.min(BACKOFF_MAX), random)
 }
 
 /// Draws the number that shortens a pause, from the domain, whose seed a test may have chosen.
 pub(crate) fn random_of(domain: &Domain) -> u64 {
     // Without random numbers all pauses are of their full length.
     domain.random_number().unwrap_or(0)
-}
-
-/// Shortens a pause by up to half, as this random number says.
-pub(crate) fn shorten(pause: Duration, random: u64) -> Duration {
-    pause - pause.mul_f64((random % 1024) as f64 / 2048.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_a_bound_and_differ() {
-        for random in [0, 7, 1023, u64::MAX] {
-            for failures in 1..40 {
-                let pause = pause_after(failures, random);
-                assert!(pause >= BACKOFF_MIN / 2 && pause <= BACKOFF_MAX);
-            }
-            assert!(pause_after(1, random) <= BACKOFF_MIN);
-            assert!(pause_after(30, random) >= BACKOFF_MAX / 2);
-        }
-        let pauses: std::collections::HashSet<_> = (0..20).map(|at| pause_after(9, at)).collect();
-        assert_eq!(pauses.len(), 20);
-    }
 }

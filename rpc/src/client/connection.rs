@@ -519,6 +519,20 @@ impl ClientConnection {
         }
     }
 
+    /// Takes no more calls, and ends when those that are open have: the channel has another
+    /// connection.
+    pub(super) fn retire(&self) {
+        let mut wake = Vec::new();
+        let freed = {
+            let state = &mut *self.lock();
+            state.machine.handle_goaway(&mut wake);
+            state.free(&mut wake)
+        };
+        self.closing.notify_one();
+        wake_all(wake);
+        self.notify_freed(freed);
+    }
+
     fn end(&self, status: &Status) {
         let mut wake = Vec::new();
         self.with_machine(|machine| machine.handle_end(status, &mut wake));

@@ -1,39 +1,49 @@
 //! The client: channels and their calls.
 
+mod backoff;
 mod call;
 mod channel;
 mod check;
+mod connect;
 mod connection;
 mod items;
 mod layered;
 mod lending;
 mod request;
 mod service;
+mod target;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::net::{ToSocketAddrs, lookup_host};
+use tokio::runtime::Handle;
 use tokio_fabric::domain::DomainBuilder;
+use tokio_fabric::ep::Liveness;
 use tokio_fabric::info::AuthKey;
 use tokio_fabric::{Domain, Fabric, Hints};
 
-use crate::drive::{Configure, Hub};
-use crate::limits::DEADLINE;
+use crate::drive::{Configure, EndpointSettings, Hub};
+use crate::limits::{CONNECT_TIMEOUT, DEADLINE};
 use crate::observe::ChannelStats;
 use crate::status::{Code, Result, Status};
 
+pub use backoff::Backoff;
+#[cfg(feature = "tower")]
+pub(crate) use backoff::shorten;
 pub use call::Call;
 use channel::ChannelInner;
 #[cfg(feature = "tower")]
-pub(crate) use channel::{random_of, shorten};
+pub(crate) use channel::random_of;
+use connect::Connector;
 use connection::Reservation;
 pub use items::received;
 pub use layered::{CallPath, DirectPath, LayeredCall, LayeredPath};
 pub use lending::{FailedCall, LendingCall, LendingFuture, Loan};
 pub use service::ChannelService;
+use target::{DynResolve, SystemResolver};
+pub use target::{Resolve, Target};
 
 /// Largest number of endpoints of a channel's domain at a time, including the one that has just
 /// ended.
@@ -43,9 +53,11 @@ const ENDPOINTS_MAX: usize = 64;
 /// same channel.
 ///
 /// A channel has one connection at a time. When that is lost, or the server drains, the channel
-/// reconnects, with increasing pauses. Calls made meanwhile fail at once, as not started, unless
-/// they [wait](Call::wait_for_ready). No call is sent twice. The connection is closed when the last
-/// clone is dropped and the last call has completed.
+/// reconnects, with [increasing pauses](Backoff), and looks its [target's](Target) name up again
+/// each time. Several addresses are tried as RFC 8305 says: the next one after 250 ms without an
+/// answer, or at once if the connection is refused. Calls made meanwhile fail at once, as not
+/// started, unless they [wait](Call::wait_for_ready). No call is sent twice. The connection is
+/// closed when the last clone is dropped and the last call has completed.
 ///
 /// Calls may be awaited in any runtime. The channel belongs to the one in which it was connected:
 /// when that ends, so do the connection and all calls.
@@ -76,17 +88,18 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Connects to a server, with the default settings.
+    /// Connects to a server, with the default settings: to an address, or to a name such as
+    /// `"cache-2:7901"`.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] if there is no server at the address: at once if it is refused, or
-    /// after 10 s for each address that does not answer; the server's status if it rejects the
+    /// [`Code::Unavailable`] if there is no server at any of the addresses: at once if it is
+    /// refused, or 10 s after the last of them was tried; the server's status if it rejects the
     /// connection.
     ///
     /// # Cancel safety
     /// If the future is dropped, the attempt is given up.
-    pub async fn connect(address: impl ToSocketAddrs) -> Result<Channel> {
-        Channel::builder().connect(address).await
+    pub async fn connect(target: impl Into<Target>) -> Result<Channel> {
+        Channel::builder().connect(target).await
     }
 
     /// Starts building a channel with other settings.
@@ -95,11 +108,19 @@ impl Channel {
             fabric: None,
             configure: None,
             deadline: Some(DEADLINE),
-            auth_key: None,
+            endpoints: EndpointSettings::default(),
+            resolver: Box::new(SystemResolver),
+            connect_timeout: CONNECT_TIMEOUT,
+            backoff: Backoff::default(),
         }
     }
 
-    /// The server's address.
+    /// What the channel connects to.
+    pub fn target(&self) -> &Target {
+        &self.inner.connector.target
+    }
+
+    /// The server's address, if the channel is or was connected.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.inner.current().endpoint.peer_addr()
     }
@@ -116,6 +137,29 @@ impl Channel {
     /// Cancel safe: waiting changes nothing.
     pub async fn ready(&self) {
         self.inner.ready().await;
+    }
+
+    /// Connects now if the channel is between two attempts to connect, or has not begun to; the
+    /// pauses begin anew. For a program that learns that a server is back.
+    pub fn reconnect_now(&self) {
+        self.inner.reconnect_now();
+    }
+
+    /// Looks the target's name up again. If the address of the present connection is not among its
+    /// addresses any more, the channel connects to one of them; the old connection takes no more
+    /// calls, and ends when those that are outstanding have ended. No call fails by this.
+    ///
+    /// A channel looks the name up by itself whenever it reconnects, so this is only needed for a
+    /// server that goes on running at an address that is not to be used any more.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] if the name cannot be looked up, or none of its addresses answers. The
+    /// channel goes on as before.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the channel goes on as before.
+    pub async fn refresh(&self) -> Result<()> {
+        self.inner.refresh().await
     }
 
     /// True if a call would be sent immediately.
@@ -181,7 +225,10 @@ pub struct ChannelBuilder {
     fabric: Option<Fabric>,
     configure: Option<Configure>,
     deadline: Option<Duration>,
-    auth_key: Option<AuthKey>,
+    endpoints: EndpointSettings,
+    resolver: Box<dyn DynResolve>,
+    connect_timeout: Duration,
+    backoff: Backoff,
 }
 
 impl ChannelBuilder {
@@ -209,30 +256,103 @@ impl ChannelBuilder {
     /// Connects only to a server that proves that it has this key, and proves it to the server
     /// ([`Server::auth_key`](crate::Server::auth_key)).
     pub fn auth_key(mut self, key: AuthKey) -> Self {
-        self.auth_key = Some(key);
+        self.endpoints.auth_key = Some(key);
         self
     }
 
-    /// Connects to the first of the addresses that answers. Later connections go to the same
-    /// addresses.
+    /// What finds the addresses of names. Default: the system's file of hosts, and DNS.
+    pub fn resolver(mut self, resolver: impl Resolve) -> Self {
+        self.resolver = Box::new(resolver);
+        self
+    }
+
+    /// The time limit of connecting to one address, and of looking a name up. Default: 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// The pauses between attempts to connect.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// The silence of the server after which it is probed while calls wait for it, 50 ms to
+    /// 32,767 s. It is declared dead within two of these intervals and 4.5 s, and its calls fail
+    /// with [`Code::ConnectionLost`]. Default: 10 s.
+    pub fn idle_interval(mut self, interval: Duration) -> Self {
+        self.endpoints.liveness = self.endpoints.liveness.idle_interval(interval);
+        self
+    }
+
+    /// How often the server is probed, and after how many unanswered probes it is declared dead
+    /// (keepalive). It contains the [idle interval](Self::idle_interval). Default:
+    /// `Liveness::default().idle_interval(Duration::from_secs(10))`.
+    pub fn keepalive(mut self, liveness: Liveness) -> Self {
+        self.endpoints.liveness = liveness;
+        self
+    }
+
+    /// Connects to the first of the target's addresses that answers.
     ///
     /// # Errors
-    /// As for [`Channel::connect`].
+    /// As for [`Channel::connect`]; [`Code::Internal`] if a setting is out of its range.
     ///
     /// # Cancel safety
     /// If the future is dropped, the attempt is given up.
-    pub async fn connect(self, address: impl ToSocketAddrs) -> Result<Channel> {
-        let addresses = lookup_host(address).await.map_err(|error| {
-            Status::not_started(Code::Unavailable, format!("the address: {error}"))
-        })?;
+    pub async fn connect(self, target: impl Into<Target>) -> Result<Channel> {
+        let (backoff, deadline) = (self.backoff, self.deadline);
+        let connector = self.connector(target.into())?;
+        let inner = ChannelInner::open(connector, backoff, deadline).await?;
+        Ok(Channel { inner })
+    }
+
+    /// Returns a channel that connects when it is first used: by a call, or by
+    /// [`Channel::ready`]. So a program can start before its servers.
+    ///
+    /// Calls wait for the end of the first attempt to connect. If it fails, they fail, as not
+    /// started, and so do later ones until an attempt has succeeded, unless they
+    /// [wait](Call::wait_for_ready).
+    ///
+    /// ```
+    /// use tokio_fabric_rpc::{Channel, Code, Result};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+    /// let channel = Channel::builder().connect_lazy("127.0.0.1:1")?; // Nothing listens there.
+    /// assert_eq!(channel.check().await.unwrap_err().code(), Code::Unavailable);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Code::Internal`] if a setting is out of its range, or there is no Tokio runtime. Whether
+    /// the name exists is found out later.
+    pub fn connect_lazy(self, target: impl Into<Target>) -> Result<Channel> {
+        if Handle::try_current().is_err() {
+            let what = "a channel needs a Tokio runtime, in which it connects";
+            return Err(Status::not_started(Code::Internal, what));
+        }
+        let (backoff, deadline) = (self.backoff, self.deadline);
+        let connector = self.connector(target.into())?;
+        let inner = ChannelInner::open_lazily(connector, backoff, deadline)?;
+        Ok(Channel { inner })
+    }
+
+    fn connector(self, target: Target) -> Result<Connector> {
+        self.backoff.check()?;
         let fabric = match self.fabric {
             Some(fabric) => fabric,
             None => Fabric::open(Hints::new())?,
         };
         // A connection request from a peer is dropped: a channel has no listener.
-        let hub = Hub::open(fabric, self.configure, self.auth_key, ENDPOINTS_MAX, drop)?;
-        let inner = ChannelInner::open(hub, addresses.collect(), self.deadline).await?;
-        Ok(Channel { inner })
+        let hub = Hub::open(fabric, self.configure, self.endpoints, ENDPOINTS_MAX, drop)?;
+        Ok(Connector {
+            hub,
+            target,
+            resolver: self.resolver,
+            time_limit: self.connect_timeout,
+            known: Mutex::default(),
+        })
     }
 }
 

@@ -73,7 +73,7 @@ fn no_receive_is_lost_where_the_queue_is_full() {
         let hub = Hub::open(
             net.fabric().unwrap(),
             Some(configure),
-            None,
+            EndpointSettings::default(),
             1,
             move |request| {
                 let _ = sender.send(request);

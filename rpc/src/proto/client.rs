@@ -693,6 +693,14 @@ impl<W> ClientMachine<W> {
         self.state = State::Ended(unavailable.of_later_calls());
     }
 
+    /// Replaces the reason that calls get after the connection's end: no other connection can be
+    /// made, for this reason.
+    pub fn explain(&mut self, why: &Status) {
+        if let State::Ended(status) = &mut self.state {
+            *status = why.clone().of_later_calls();
+        }
+    }
+
     fn end_waiting(&mut self, status: &Status, wake: &mut Vec<W>) {
         while let Some(key) = self.waiting.pop_front() {
             let call = &mut self.calls[key.at()];

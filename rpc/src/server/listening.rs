@@ -21,7 +21,7 @@ use super::service::{Handling, Incoming, RoutedMethod, Routes};
 use super::{Server, ServerLimits};
 use crate::caught::{caught, caught_async, log};
 use crate::cx::Cx;
-use crate::drive::Hub;
+use crate::drive::{EndpointSettings, Hub};
 use crate::lend::ChunkPool;
 use crate::limits::{CALLS_PER_CONNECTION_MAX, FRAME_MAX, RETRY_AFTER};
 use crate::observe::MethodStats;
@@ -320,7 +320,10 @@ impl Listening {
         let hub = Arc::new(Hub::open(
             fabric,
             configure,
-            auth_key,
+            EndpointSettings {
+                auth_key,
+                ..EndpointSettings::default()
+            },
             limits.connections,
             accept,
         )?);

@@ -12,6 +12,7 @@ mod hostile;
 mod kit;
 mod lend;
 mod limits;
+mod moving;
 mod names;
 mod nested;
 mod observe;

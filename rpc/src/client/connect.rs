@@ -1,0 +1,172 @@
+//! Connecting: from a target to its addresses, and to the first of them that answers.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::timeout;
+use tokio_fabric::eq::EndpointId;
+
+use super::connection::ClientConnection;
+use super::target::{DynResolve, Target};
+use crate::drive::Hub;
+use crate::limits::{CALLS_PER_CONNECTION, CONNECT_ATTEMPT_DELAY, CONNECT_ATTEMPTS_MAX};
+use crate::status::{Code, Result, Status};
+use crate::wire::{Hello, Rejection};
+
+/// Makes the connections of a channel.
+pub(crate) struct Connector {
+    /// Reads the messages and events of the connections.
+    pub(super) hub: Hub<ClientConnection>,
+    pub(super) target: Target,
+    pub(super) resolver: Box<dyn DynResolve>,
+    /// The time limit of an attempt, and of looking the name up.
+    pub(super) time_limit: Duration,
+    /// The addresses that were found last, which are tried if the name cannot be looked up.
+    pub(super) known: Mutex<Vec<SocketAddr>>,
+}
+
+impl Connector {
+    /// Looks the target's addresses up, in the order in which they are to be tried.
+    pub(super) async fn look_up(&self) -> Result<Vec<SocketAddr>> {
+        let looking_up = self.target.look_up(&*self.resolver);
+        let found = match timeout(self.time_limit, looking_up).await {
+            Ok(Ok(found)) if found.is_empty() => Err("it has no address".to_owned()),
+            Ok(Ok(found)) => Ok(in_order(&found)),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {:?}", self.time_limit)),
+        };
+        let found = found.map_err(|why| {
+            let what = format!("looking {} up: {why}", self.target);
+            Status::not_started(Code::Unavailable, what)
+        })?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clone_from(&found);
+        Ok(found)
+    }
+
+    /// Looks the target up, and connects to the first of its addresses that answers.
+    pub(super) async fn connect(&self) -> Result<Arc<ClientConnection>> {
+        let addresses = match self.look_up().await {
+            Ok(addresses) => addresses,
+            Err(status) => {
+                let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                match known.is_empty() {
+                    true => return Err(status),
+                    false => known.clone(),
+                }
+            }
+        };
+        self.connect_to_any(&addresses).await
+    }
+
+    /// Tries the addresses as RFC 8305 says: the next one when an attempt has failed, or has
+    /// remained unanswered for a while, beside those that are under way.
+    pub(super) async fn connect_to_any(
+        &self,
+        addresses: &[SocketAddr],
+    ) -> Result<Arc<ClientConnection>> {
+        let mut addresses = addresses.iter();
+        let mut attempts = FuturesUnordered::new();
+        let mut failed = None;
+        loop {
+            let mut has_more = false;
+            if attempts.len() < CONNECT_ATTEMPTS_MAX
+                && let Some(address) = addresses.next()
+            {
+                attempts.push(self.connect_to(*address));
+                has_more = addresses.len() > 0 && attempts.len() < CONNECT_ATTEMPTS_MAX;
+            }
+            let ended = match has_more {
+                true => timeout(CONNECT_ATTEMPT_DELAY, attempts.next()).await,
+                false => Ok(attempts.next().await),
+            };
+            match ended {
+                Ok(Some(Ok(connection))) => return Ok(connection),
+                Ok(Some(Err(status))) => failed = Some(more_telling(failed, status)),
+                Ok(None) => {
+                    let none = || Status::not_started(Code::Unavailable, "there is no address");
+                    return Err(failed.unwrap_or_else(none));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn connect_to(&self, address: SocketAddr) -> Result<Arc<ClientConnection>> {
+        let endpoint = self.hub.endpoint(CALLS_PER_CONNECTION)?;
+        let connection = ClientConnection::new(endpoint.clone());
+        // Inserted first, so that messages that the server sends at once find the connection.
+        self.hub.insert(endpoint.id(), &connection);
+        let attempt = Attempt(&self.hub, endpoint.id());
+        let hello = Hello::default().encode();
+        let connecting = endpoint.connect(address).timeout(self.time_limit);
+        let agreed = connecting.data(hello).await;
+        let data = agreed
+            .map_err(|error| Rejection::decode(error.data()).unwrap_or_else(|| error.into()))?;
+        if endpoint.peer_incarnation().is_none() {
+            let what = "the peer lacks the library's extension, which calls rest on";
+            return Err(Status::not_started(Code::Unavailable, what));
+        }
+        let server = Hello::decode(&data)
+            .map_err(|error| Status::not_started(Code::Unavailable, error.0))?;
+        connection.agree(&server);
+        std::mem::forget(attempt);
+        Ok(connection)
+    }
+}
+
+/// An attempt to connect, which is forgotten if it fails or is given up.
+struct Attempt<'a>(&'a Hub<ClientConnection>, EndpointId);
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.0.remove(self.1);
+    }
+}
+
+/// Returns which of the failures to report: the answer of a server is worth more than the lack of
+/// one.
+fn more_telling(before: Option<Status>, now: Status) -> Status {
+    match before {
+        Some(before) if before.code() != Code::Unavailable => before,
+        _ => now,
+    }
+}
+
+/// Returns the addresses, each once, in the order of RFC 8305: families alternate, beginning with
+/// that of the preferred address.
+fn in_order(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut seen = BTreeSet::new();
+    let once = addresses.iter().filter(|it| seen.insert(**it)).copied();
+    let (mut ones, mut others) = (Vec::new(), Vec::new());
+    let is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    once.for_each(|it| match it.is_ipv6() == is_v6 {
+        true => ones.push(it),
+        false => others.push(it),
+    });
+    let (mut ones, mut others) = (ones.into_iter(), others.into_iter());
+    let mut ordered = Vec::new();
+    while ones.len() + others.len() > 0 {
+        ordered.extend(ones.next());
+        ordered.extend(others.next());
+    }
+    ordered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_alternate_and_no_address_is_tried_twice() {
+        let parse = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let given = ["[::1]:1", "[::2]:1", "[::1]:1", "[::3]:1", "1.1.1.1:1"].map(parse);
+        let ordered = ["[::1]:1", "1.1.1.1:1", "[::2]:1", "[::3]:1"].map(parse);
+        assert_eq!(in_order(&given), ordered);
+        assert!(in_order(&[]).is_empty());
+    }
+}
