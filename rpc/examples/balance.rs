@@ -1,15 +1,17 @@
-//! Calls that are balanced over three servers, one of which dies in the middle: none of them fails.
+//! Calls that are balanced over a set of servers that changes: one of three dies in the middle, a
+//! fourth joins, and one drains. None of the calls fails.
 //!
 //! Each server sheds what comes beyond the calls that it handles at a time. The client asks the one
 //! of two that has less to do, and makes again what has not started, or may be made twice.
 
 use std::time::Duration;
 
-use tokio_fabric_rpc::{BoxError, Call, Channel, Cx, Listening, Result, Server, retry, service};
+use futures::channel::mpsc;
+use tokio_fabric_rpc::{
+    Balance, BoxError, Channel, Cx, Listening, Result, Server, Status, retry, service,
+};
 use tower::ServiceBuilder;
-use tower::balance::p2c::Balance;
-use tower::buffer::Buffer;
-use tower::discover::ServiceList;
+use tower::discover::Change;
 
 #[service]
 trait Squares {
@@ -33,12 +35,12 @@ pub struct Summary {
     pub failed: u64,
     /// Calls that each server has started.
     pub started: Vec<u64>,
-    /// Calls that a layer has shed.
-    pub shed: u64,
 }
 
 const CALLERS: u64 = 12;
-const CALLS_OF_EACH: u64 = 100;
+const CALLS_OF_EACH: u64 = 150;
+/// Calls after which the next thing happens.
+const SOME: u64 = 20;
 
 async fn serve() -> Result<Listening> {
     let layers = ServiceBuilder::new().load_shed().concurrency_limit(8);
@@ -46,20 +48,28 @@ async fn serve() -> Result<Listening> {
     server.bind("127.0.0.1:0").await
 }
 
+async fn until_started(server: &Listening, calls: u64) {
+    while server.stats().started < calls {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 pub async fn run() -> std::result::Result<Summary, BoxError> {
-    let (mut servers, mut channels) = (Vec::new(), Vec::new());
-    for _ in 0..3 {
+    // What finds the servers sends the changes of their set: here, this function itself.
+    let (changes, discovered) = mpsc::unbounded::<Result<_, Status>>();
+    let mut servers = Vec::new();
+    for name in ["one", "two", "three"] {
         let server = serve().await?;
-        channels.push(Channel::connect(server.local_addr()).await?);
+        let member = Channel::builder().connect_lazy(server.local_addr())?;
+        changes.unbounded_send(Ok(Change::Insert(name, member)))?;
         servers.push(server);
     }
-    let services: Vec<_> = channels.iter().map(Channel::service).collect();
-    let balance = Balance::new(ServiceList::new::<Call<u64>>(services));
     let service = ServiceBuilder::new()
         .retry(retry::NotStarted::new())
-        .service(Buffer::new(balance, 64));
-    // The first channel describes calls; they are made over the one that the balancer chooses.
-    let client = SquaresClient::over(channels[0].clone()).layered(service);
+        .service(Balance::new(discovered).slow_start(Duration::from_millis(200)));
+    // The channel describes calls; they are made over the one that the balancer picks.
+    let describes = Channel::builder().connect_lazy(servers[0].local_addr())?;
+    let client = SquaresClient::over(describes).layered(service);
 
     let callers = (0..CALLERS).map(|caller| {
         let client = client.clone();
@@ -80,25 +90,33 @@ pub async fn run() -> std::result::Result<Summary, BoxError> {
     let callers: Vec<_> = callers.collect();
 
     // One is killed while it has work: what runs there is lost, and made again elsewhere.
-    while servers[1].stats().started < 50 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    let mut started: Vec<u64> = servers.iter().map(|it| it.stats().started).collect();
+    until_started(&servers[1], SOME).await;
+    let mut started = vec![servers[1].stats().started];
     drop(servers.remove(1));
+    changes.unbounded_send(Ok(Change::Remove("two")))?;
+
+    // Another one joins. Its share grows slowly: its caches may be empty.
+    let server = serve().await?;
+    let member = Channel::builder().connect_lazy(server.local_addr())?;
+    changes.unbounded_send(Ok(Change::Insert("four", member)))?;
+    until_started(&server, SOME).await;
+    servers.push(server);
+
+    // One drains: its calls end there, and it gets no new ones.
+    let drains = servers.remove(0);
+    let seen = drains.stats().started;
+    drains.drain(Duration::from_secs(10)).await;
+    started.push(seen);
 
     let mut failed = 0;
     for caller in callers {
         failed += caller.await?;
     }
-    for (at, server) in [0, 2].into_iter().zip(&servers) {
-        started[at] = server.stats().started;
-    }
-    let shed = channels.iter().map(|it| it.stats().not_started).sum();
+    started.extend(servers.iter().map(|it| it.stats().started));
     Ok(Summary {
         calls: CALLERS * CALLS_OF_EACH,
         failed,
         started,
-        shed,
     })
 }
 

@@ -28,7 +28,8 @@
 //! | connections, and what happens when they end | [`Channel`] |
 //! | limits, windows, draining, layers, authorization | [`Server`], [`Listening`], [`Authorize`] |
 //! | `tower` layers around calls | [`ChannelService`], [`LayeredPath`] |
-//! | retries (feature `tower`) | the module `retry` |
+//! | servers that move, several addresses | [`Target`], [`Resolve`], [`Backoff`] |
+//! | retries, balancing over servers (feature `tower`) | the module `retry`, `Balance` |
 //! | codecs | [`Codec`] |
 //! | counts | [`Listening::method_stats`], [`Channel::stats`], [`Channel::describe`] |
 //! | tests (feature `test-util`) | the module `testing` |
@@ -84,6 +85,8 @@ mod compile_fail {}
 #[doc = include_str!("../../docs/guide/7-calls.md")]
 mod guide {}
 
+#[cfg(feature = "tower")]
+mod balance;
 mod caught;
 mod client;
 mod codec;
@@ -104,9 +107,12 @@ mod streaming;
 pub mod testing;
 mod wire;
 
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub use balance::{Balance, BalanceStats, BalancedCall};
 pub use client::{
-    Backoff, Call, CallPath, Channel, ChannelBuilder, ChannelService, DirectPath, FailedCall,
-    LayeredCall, LayeredPath, LendingCall, LendingFuture, Loan, Resolve, Target,
+    Backoff, Call, CallDescription, CallPath, Channel, ChannelBuilder, ChannelService, DirectPath,
+    FailedCall, LayeredCall, LayeredPath, LendingCall, LendingFuture, Loan, Resolve, Target,
 };
 #[cfg(feature = "prost")]
 pub use codec::Prost;

@@ -159,6 +159,28 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// The share by which each pause is shortened at most, at random, so that the clients of a server
 /// that has restarted do not all return at once.
 pub const BACKOFF_JITTER: f64 = 0.5;
+/// How often two members of a balanced set are drawn for a call before one after the other is asked
+/// whether it has room.
+#[cfg(feature = "tower")]
+pub const BALANCE_DRAWS: usize = 4;
+/// Default time in which the share of a new member of a balanced set grows. Value: 10 s.
+#[cfg(feature = "tower")]
+pub const SLOW_START: Duration = Duration::from_secs(10);
+/// The share with which it begins.
+#[cfg(feature = "tower")]
+pub const SLOW_START_SHARE: f64 = 0.1;
+/// Default of the consecutive failures that eject a member of a balanced set.
+#[cfg(feature = "tower")]
+pub const EJECTION_FAILURES: u32 = 5;
+/// Default time of a first ejection. Value: 5 s.
+#[cfg(feature = "tower")]
+pub const EJECTION: Duration = Duration::from_secs(5);
+/// Longest ejection, unless a first one is set to be longer. Value: 60 s.
+#[cfg(feature = "tower")]
+pub const EJECTION_MAX: Duration = Duration::from_secs(60);
+/// Pause after an error of the stream of a set's changes. Value: 1 s.
+#[cfg(feature = "tower")]
+pub const DISCOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// Silence after which a peer is sent a probe while calls wait for it: to the library below, a
 /// waiting call is a posted receive. Value: 10 s.
 pub const IDLE_INTERVAL: Duration = Duration::from_secs(10);

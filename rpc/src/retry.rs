@@ -13,14 +13,15 @@ use tower::load_shed::error::Overloaded;
 use tower::retry::Policy;
 use tower::retry::budget::{Budget, TpsBudget};
 
-use crate::client::{Call, random_of, shorten};
+use crate::client::{Call, FailedCall, random_of, shorten};
 use crate::limits::{
     BACKOFF_JITTER, BACKOFF_MAX, BACKOFF_MIN, RETRIES_MAX, RETRY_BUDGET_PER_SECOND,
     RETRY_BUDGET_SHARE, RETRY_BUDGET_TIME,
 };
 use crate::status::{CallError, Code, Started, Status};
 
-/// The error type of a call: a [`Status`], or a [`CallError`] that may contain one. Sealed.
+/// The error type of a call: a [`Status`], a [`CallError`] that may contain one, or a
+/// [`FailedCall`] with one of these. Sealed.
 pub trait CallFailure: sealed::Sealed {
     /// The status; `None` for an error of the method's own type.
     fn status(&self) -> Option<&Status>;
@@ -30,6 +31,7 @@ mod sealed {
     pub trait Sealed {}
     impl Sealed for crate::Status {}
     impl<E> Sealed for crate::CallError<E> {}
+    impl<B, E: Sealed> Sealed for crate::FailedCall<B, E> {}
 }
 
 impl CallFailure for Status {
@@ -44,6 +46,12 @@ impl<E> CallFailure for CallError<E> {
             CallError::App(_) => None,
             CallError::Rpc(status) => Some(status),
         }
+    }
+}
+
+impl<B, E: CallFailure> CallFailure for FailedCall<B, E> {
+    fn status(&self) -> Option<&Status> {
+        self.error().status()
     }
 }
 

@@ -253,6 +253,17 @@ impl<T, E> Call<T, E> {
     }
 }
 
+impl<T, E> Call<T, E> {
+    /// Fixes the deadline, counted from `begun`, for clones too; returns it.
+    pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
+        let call = &mut self.call;
+        let own = call.limit().and_then(|it| begun.checked_add(it));
+        call.limit = Limit::Unlimited;
+        call.deadline = [own, call.deadline].into_iter().flatten().min();
+        call.deadline
+    }
+}
+
 #[cfg(feature = "tower")]
 impl<T, E> Call<T, E> {
     /// Returns whether the call can be made again: it sends no stream, which can be read only once.
@@ -264,15 +275,6 @@ impl<T, E> Call<T, E> {
     /// Returns whether the call may be made again even if it may have run.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.call.record.method.idempotent
-    }
-
-    /// Fixes the deadline, counted from `begun`, for clones too; returns it.
-    pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
-        let call = &mut self.call;
-        let own = call.limit().and_then(|it| begun.checked_add(it));
-        call.limit = Limit::Unlimited;
-        call.deadline = [own, call.deadline].into_iter().flatten().min();
-        call.deadline
     }
 }
 

@@ -4,7 +4,11 @@ use std::fmt;
 use std::future::{IntoFuture, poll_fn};
 use std::pin::Pin;
 
+use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
+
+use super::{Call, FailedCall, LendingCall, Loan};
+use crate::status::{Code, Status};
 
 /// How a generated client sends its calls: directly over its channel ([`DirectPath`]), or through a
 /// service ([`LayeredPath`]).
@@ -18,7 +22,50 @@ pub trait CallPath: Clone + sealed::Sealed {
     fn make<C>(&self, call: C) -> Self::CallOf<C>;
 }
 
+/// A call that has not begun: a [`Call`] or a [`LendingCall`]. Sealed.
+pub trait CallDescription: sealed::Description {}
+
+impl<T, E: From<Status>> CallDescription for Call<T, E> {}
+impl<T, E: From<Status>, L: Loan> CallDescription for LendingCall<T, E, L> {}
+
+impl<T, E: From<Status>> sealed::Description for Call<T, E> {
+    type Error = E;
+
+    fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
+        Call::fix_deadline(self, begun)
+    }
+
+    fn fail(self, status: Status) -> E {
+        status.into()
+    }
+}
+
+impl<T, E: From<Status>, L: Loan> sealed::Description for LendingCall<T, E, L> {
+    type Error = FailedCall<L::Buffers, E>;
+
+    fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
+        LendingCall::fix_deadline(self, begun)
+    }
+
+    fn fail(self, status: Status) -> Self::Error {
+        LendingCall::fail(self, status)
+    }
+}
+
 mod sealed {
+    use tokio::time::Instant;
+
+    use crate::status::Status;
+
+    pub trait Description {
+        type Error;
+
+        /// Fixes the deadline, counted from `begun`; returns it.
+        fn fix_deadline(&mut self, begun: Instant) -> Option<Instant>;
+        /// Ends the call before it has begun.
+        fn fail(self, status: Status) -> Self::Error;
+    }
+
     pub trait Sealed {}
     impl Sealed for super::DirectPath {}
     impl<S> Sealed for super::LayeredPath<S> {}
@@ -93,7 +140,8 @@ impl<S> fmt::Debug for LayeredPath<S> {
 /// A call that will pass through a service.
 ///
 /// Awaiting it waits until a clone of the service is ready, makes the call, and returns the
-/// service's response.
+/// service's response. The call's deadline runs from the first poll, so that it covers the wait: a
+/// call that gets no service until then fails with [`Code::DeadlineExceeded`], as not started.
 ///
 /// # Cancel safety
 /// Dropping the future cancels the call, unless a layer decouples the two.
@@ -118,16 +166,33 @@ impl<S, C> IntoFuture for LayeredCall<S, C>
 where
     S: Service<C> + Send + 'static,
     S::Future: Send,
-    C: Send + 'static,
+    S::Error: From<C::Error>,
+    C: CallDescription + Send + 'static,
 {
     type Output = Result<S::Response, S::Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     /// Waits until the service is ready, then makes the call.
     fn into_future(self) -> Self::IntoFuture {
-        let LayeredCall { mut service, call } = self;
+        let LayeredCall {
+            mut service,
+            mut call,
+        } = self;
         Box::pin(async move {
-            poll_fn(|task| service.poll_ready(task)).await?;
+            let deadline = call.fix_deadline(Instant::now());
+            let ready = poll_fn(|task| service.poll_ready(task));
+            let is_ready = match deadline {
+                Some(deadline) => match timeout_at(deadline, ready).await {
+                    Ok(ready) => ready.map(|()| true),
+                    Err(_) => Ok(false),
+                },
+                None => ready.await.map(|()| true),
+            };
+            if !is_ready? {
+                let what = "it waited for a service that is ready";
+                let status = Status::not_started(Code::DeadlineExceeded, what);
+                return Err(call.fail(status).into());
+            }
             service.call(call).await
         })
     }

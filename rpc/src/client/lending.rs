@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_fabric::{Domain, Error};
 
 use super::{Call, Channel, Reservation};
@@ -225,6 +226,19 @@ impl<T, E: From<Status>, L: Loan> LendingCall<T, E, L> {
     pub(crate) fn over(mut self, channel: &Channel) -> Self {
         self.call = self.call.over(channel);
         self
+    }
+
+    /// As [`Call::fix_deadline`].
+    pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
+        self.call.fix_deadline(begun)
+    }
+
+    /// Ends the call before it has begun: its memory was not lent.
+    pub(crate) fn fail(mut self, status: Status) -> FailedCall<L::Buffers, E> {
+        FailedCall {
+            error: status.into(),
+            buffers: self.loan.take(),
+        }
     }
 
     /// As [`Call::deadline`].

@@ -37,9 +37,9 @@ use channel::ChannelInner;
 #[cfg(feature = "tower")]
 pub(crate) use channel::random_of;
 use connect::Connector;
-use connection::Reservation;
+pub(crate) use connection::Reservation;
 pub use items::received;
-pub use layered::{CallPath, DirectPath, LayeredCall, LayeredPath};
+pub use layered::{CallDescription, CallPath, DirectPath, LayeredCall, LayeredPath};
 pub use lending::{FailedCall, LendingCall, LendingFuture, Loan};
 pub use service::ChannelService;
 use target::{DynResolve, SystemResolver};
@@ -113,6 +113,11 @@ impl Channel {
             connect_timeout: CONNECT_TIMEOUT,
             backoff: Backoff::default(),
         }
+    }
+
+    #[cfg(feature = "tower")]
+    pub(crate) fn inner(&self) -> &ChannelInner {
+        &self.inner
     }
 
     /// What the channel connects to.

@@ -1,6 +1,7 @@
 //! The layer as its users have it: calls between a client and a server in one process.
 
 mod authorize;
+mod balance;
 mod batches;
 mod bodies;
 mod calls;

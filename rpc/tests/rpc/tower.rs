@@ -23,14 +23,39 @@ use super::{expect, probe_with};
 #[allow(dead_code, reason = "a test needs no `main`")]
 mod balance;
 
-/// "Three servers, one of them killed": no call fails, and the others take over.
+/// "Three servers, one of them killed", one that joins and one that drains: no call fails, and the
+/// others take over.
 #[test]
-fn calls_are_balanced_and_none_fails_when_a_server_dies() {
+fn calls_are_balanced_and_none_fails_when_servers_come_and_go() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let summary = runtime.block_on(balance::run()).unwrap();
-    assert_eq!((summary.calls, summary.failed), (1200, 0), "{summary:?}");
+    assert_eq!((summary.calls, summary.failed), (1800, 0), "{summary:?}");
     // What the one that dies starts between its count and its end is in no sum.
-    assert!(summary.started.iter().all(|it| *it >= 50), "{summary:?}");
+    assert!(summary.started.iter().all(|it| *it >= 20), "{summary:?}");
+}
+
+/// The deadline covers the time in which no service is ready, and what was to be lent comes back.
+#[tokio::test(start_paused = true)]
+async fn a_layered_call_waits_for_a_service_until_its_deadline() {
+    let net = Net::new(52);
+    let fabric = net.node("client").fabric().unwrap();
+    let nowhere = net.node("nowhere").addr(7000);
+    let builder = tokio_fabric_rpc::Channel::builder().fabric(&fabric);
+    let channel = builder.connect_lazy(nowhere).unwrap();
+    let client = StoreClient::over(channel.clone()).layered(channel.service());
+    let begin = Instant::now();
+    let late = client.put(Lend::read(vec![3; 7])).await.unwrap_err();
+    assert_eq!(begin.elapsed(), Duration::from_secs(10));
+    expect(late.error(), Code::DeadlineExceeded, Started::NotStarted);
+    assert_eq!(late.into_parts().1, Some(vec![3; 7]));
+    let soon = Duration::from_millis(30);
+    let late = client.count(4).with(|call| call.deadline(soon)).await;
+    expect(
+        &late.unwrap_err(),
+        Code::DeadlineExceeded,
+        Started::NotStarted,
+    );
+    assert_eq!(begin.elapsed(), Duration::from_secs(10) + soon);
 }
 
 /// "Readiness belongs to one clone": the room that it has seen is its own.
