@@ -29,7 +29,7 @@
 //! | limits, windows, draining, layers, authorization | [`Server`], [`Listening`], [`Authorize`] |
 //! | `tower` layers around calls | [`ChannelService`], [`LayeredPath`] |
 //! | servers that move, several addresses | [`Target`], [`Resolve`], [`Backoff`] |
-//! | retries, balancing over servers (feature `tower`) | the module `retry`, `Balance` |
+//! | retries, balancing (feature `tower`) | the module `retry`, `Balance`, `HedgeLayer` |
 //! | codecs | [`Codec`] |
 //! | counts | [`Listening::method_stats`], [`Channel::stats`], [`Channel::describe`] |
 //! | tests (feature `test-util`) | the module `testing` |
@@ -92,6 +92,8 @@ mod client;
 mod codec;
 mod cx;
 mod drive;
+#[cfg(feature = "tower")]
+mod hedge;
 mod lend;
 pub mod limits;
 mod method;
@@ -120,6 +122,9 @@ pub use codec::Prost;
 pub use codec::Rkyv;
 pub use codec::{BodyBuf, Codec, CodecOf, Postcard};
 pub use cx::{CancelReason, Cx};
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub use hedge::{Hedge, HedgeLayer};
 pub use lend::{
     BulkSource, Chunk, Chunks, Lend, LendBuf, LendBufMut, LentRead, LentWrite, Pull, Push,
 };

@@ -159,6 +159,18 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// The share by which each pause is shortened at most, at random, so that the clients of a server
 /// that has restarted do not all return at once.
 pub const BACKOFF_JITTER: f64 = 0.5;
+/// Second attempts of hedged calls that are allowed, as a share of all of them.
+#[cfg(feature = "tower")]
+pub const HEDGE_BUDGET_SHARE: f32 = 0.1;
+/// Second attempts per second that are allowed in any case, for clients with few calls.
+#[cfg(feature = "tower")]
+pub const HEDGE_BUDGET_PER_SECOND: u32 = 1;
+/// Calls of a method of which a percentile is taken, at least.
+#[cfg(feature = "tower")]
+pub const HEDGE_CALLS_MIN: u32 = 20;
+/// A percentile is of the calls of one to two of these periods. Value: 10 s.
+#[cfg(feature = "tower")]
+pub const HEDGE_PERIOD: Duration = Duration::from_secs(10);
 /// How often two members of a balanced set are drawn for a call before one after the other is asked
 /// whether it has room.
 #[cfg(feature = "tower")]

@@ -13,7 +13,7 @@ use tower::load_shed::error::Overloaded;
 use tower::retry::Policy;
 use tower::retry::budget::{Budget, TpsBudget};
 
-use crate::client::{Call, FailedCall, random_of, shorten};
+use crate::client::{Call, CallDescription, FailedCall, LendingCall, Loan, random_of, shorten};
 use crate::limits::{
     BACKOFF_JITTER, BACKOFF_MAX, BACKOFF_MIN, RETRIES_MAX, RETRY_BUDGET_PER_SECOND,
     RETRY_BUDGET_SHARE, RETRY_BUDGET_TIME,
@@ -64,7 +64,8 @@ impl<B, E: CallFailure> CallFailure for FailedCall<B, E> {
 ///
 /// Errors that another attempt would not change are passed on: a request that cannot be decoded or
 /// is too large, or a caller that is not authorized. So is the error of a call that sends a stream,
-/// since a stream can be read only once.
+/// since a stream can be read only once. Calls that lend memory are retried if the memory is shared
+/// (`Bytes`, `Arc<[u8]>`, or static, lent for reading); other buffers come back with the error.
 ///
 /// ```
 /// use tokio_fabric_rpc::retry;
@@ -138,15 +139,15 @@ impl NotStarted {
     }
 
     /// Decides whether and when to repeat a call that failed.
-    fn decide<T, E>(
+    fn decide(
         &mut self,
-        call: &mut Call<T, E>,
+        call: &mut impl CallDescription,
         started: Started,
         after: Option<Duration>,
     ) -> Option<Pause> {
         let may = match started {
             Started::NotStarted => true,
-            Started::MaybeRan => call.is_idempotent(),
+            Started::MaybeRan => call.method().idempotent,
             Started::Ran => false,
         };
         if !may || self.left == 0 {
@@ -192,10 +193,13 @@ impl Future for Pause {
     }
 }
 
-impl<T, E: CallFailure> Policy<Call<T, E>, T, E> for NotStarted {
-    type Future = Pause;
-
-    fn retry(&mut self, call: &mut Call<T, E>, end: &mut Result<T, E>) -> Option<Pause> {
+impl NotStarted {
+    /// Decides by the end of a call.
+    fn decide_by<R, E: CallFailure>(
+        &mut self,
+        call: &mut impl CallDescription,
+        end: &Result<R, E>,
+    ) -> Option<Pause> {
         let Err(error) = end else {
             self.budget.deposit();
             return None;
@@ -204,23 +208,12 @@ impl<T, E: CallFailure> Policy<Call<T, E>, T, E> for NotStarted {
         self.decide(call, status.started(), status.retry_after())
     }
 
-    fn clone_request(&mut self, call: &Call<T, E>) -> Option<Call<T, E>> {
-        self.begun.get_or_insert_with(Instant::now);
-        call.can_be_made_again().then(|| call.clone())
-    }
-}
-
-/// Returns whether another attempt may have another result.
-fn may_change(status: &Status) -> bool {
-    use Code::{BadRequest, PermissionDenied, TooLarge, Unauthenticated};
-    ![BadRequest, PermissionDenied, TooLarge, Unauthenticated].contains(&status.code())
-}
-
-/// Supports layers that box their errors.
-impl<T, E: CallFailure + Error + 'static> Policy<Call<T, E>, T, BoxError> for NotStarted {
-    type Future = Pause;
-
-    fn retry(&mut self, call: &mut Call<T, E>, end: &mut Result<T, BoxError>) -> Option<Pause> {
+    /// As [`decide_by`](Self::decide_by), of a layer that boxes its errors.
+    fn decide_by_boxed<R, E: CallFailure + Error + 'static>(
+        &mut self,
+        call: &mut impl CallDescription,
+        end: &Result<R, BoxError>,
+    ) -> Option<Pause> {
         let Err(error) = end else {
             self.budget.deposit();
             return None;
@@ -233,8 +226,85 @@ impl<T, E: CallFailure + Error + 'static> Policy<Call<T, E>, T, BoxError> for No
         self.decide(call, status.started(), status.retry_after())
     }
 
-    fn clone_request(&mut self, call: &Call<T, E>) -> Option<Call<T, E>> {
+    fn clone_of<C: CallDescription + Clone>(&mut self, call: &C) -> Option<C> {
         self.begun.get_or_insert_with(Instant::now);
         call.can_be_made_again().then(|| call.clone())
+    }
+}
+
+/// Returns whether another attempt may have another result.
+fn may_change(status: &Status) -> bool {
+    use Code::{BadRequest, PermissionDenied, TooLarge, Unauthenticated};
+    ![BadRequest, PermissionDenied, TooLarge, Unauthenticated].contains(&status.code())
+}
+
+impl<T, E: CallFailure + From<Status>> Policy<Call<T, E>, T, E> for NotStarted {
+    type Future = Pause;
+
+    fn retry(&mut self, call: &mut Call<T, E>, end: &mut Result<T, E>) -> Option<Pause> {
+        self.decide_by(call, end)
+    }
+
+    fn clone_request(&mut self, call: &Call<T, E>) -> Option<Call<T, E>> {
+        self.clone_of(call)
+    }
+}
+
+/// Supports layers that box their errors.
+impl<T, E> Policy<Call<T, E>, T, BoxError> for NotStarted
+where
+    E: CallFailure + From<Status> + Error + 'static,
+{
+    type Future = Pause;
+
+    fn retry(&mut self, call: &mut Call<T, E>, end: &mut Result<T, BoxError>) -> Option<Pause> {
+        self.decide_by_boxed::<_, E>(call, end)
+    }
+
+    fn clone_request(&mut self, call: &Call<T, E>) -> Option<Call<T, E>> {
+        self.clone_of(call)
+    }
+}
+
+impl<T, E, L> Policy<LendingCall<T, E, L>, (T, L::Buffers), FailedCall<L::Buffers, E>>
+    for NotStarted
+where
+    E: CallFailure + From<Status>,
+    L: Loan + Clone,
+{
+    type Future = Pause;
+
+    fn retry(
+        &mut self,
+        call: &mut LendingCall<T, E, L>,
+        end: &mut Result<(T, L::Buffers), FailedCall<L::Buffers, E>>,
+    ) -> Option<Pause> {
+        self.decide_by(call, end)
+    }
+
+    fn clone_request(&mut self, call: &LendingCall<T, E, L>) -> Option<LendingCall<T, E, L>> {
+        self.clone_of(call)
+    }
+}
+
+/// Supports layers that box their errors.
+impl<T, E, L> Policy<LendingCall<T, E, L>, (T, L::Buffers), BoxError> for NotStarted
+where
+    E: CallFailure + From<Status> + fmt::Debug + fmt::Display + 'static,
+    L: Loan + Clone,
+    L::Buffers: 'static,
+{
+    type Future = Pause;
+
+    fn retry(
+        &mut self,
+        call: &mut LendingCall<T, E, L>,
+        end: &mut Result<(T, L::Buffers), BoxError>,
+    ) -> Option<Pause> {
+        self.decide_by_boxed::<_, FailedCall<L::Buffers, E>>(call, end)
+    }
+
+    fn clone_request(&mut self, call: &LendingCall<T, E, L>) -> Option<LendingCall<T, E, L>> {
+        self.clone_of(call)
     }
 }

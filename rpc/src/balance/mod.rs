@@ -325,6 +325,13 @@ pub struct BalancedCall<F> {
     members: Arc<Mutex<Members>>,
 }
 
+impl<T, E, L: Loan> BalancedCall<LendingFuture<T, E, L>> {
+    /// As [`LendingFuture::cancel`].
+    pub async fn cancel(self) -> Option<L::Buffers> {
+        self.future.cancel().await
+    }
+}
+
 impl<F> fmt::Debug for BalancedCall<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BalancedCall").finish_non_exhaustive()

@@ -272,9 +272,8 @@ impl<T, E> Call<T, E> {
         extras.is_none_or(|it| matches!(it.items, Items::None))
     }
 
-    /// Returns whether the call may be made again even if it may have run.
-    pub(crate) fn is_idempotent(&self) -> bool {
-        self.call.record.method.idempotent
+    pub(crate) fn method(&self) -> &'static Method {
+        self.call.record.method
     }
 }
 

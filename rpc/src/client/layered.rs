@@ -28,6 +28,25 @@ pub trait CallDescription: sealed::Description {}
 impl<T, E: From<Status>> CallDescription for Call<T, E> {}
 impl<T, E: From<Status>, L: Loan> CallDescription for LendingCall<T, E, L> {}
 
+macro_rules! forward {
+    ($call:ident) => {
+        #[cfg(feature = "tower")]
+        fn can_be_made_again(&self) -> bool {
+            $call::can_be_made_again(self)
+        }
+
+        #[cfg(feature = "tower")]
+        fn method(&self) -> &'static crate::method::Method {
+            $call::method(self)
+        }
+
+        #[cfg(feature = "tower")]
+        fn domain(&self) -> &tokio_fabric::Domain {
+            $call::domain(self)
+        }
+    };
+}
+
 impl<T, E: From<Status>> sealed::Description for Call<T, E> {
     type Error = E;
 
@@ -38,6 +57,8 @@ impl<T, E: From<Status>> sealed::Description for Call<T, E> {
     fn fail(self, status: Status) -> E {
         status.into()
     }
+
+    forward!(Call);
 }
 
 impl<T, E: From<Status>, L: Loan> sealed::Description for LendingCall<T, E, L> {
@@ -50,6 +71,8 @@ impl<T, E: From<Status>, L: Loan> sealed::Description for LendingCall<T, E, L> {
     fn fail(self, status: Status) -> Self::Error {
         LendingCall::fail(self, status)
     }
+
+    forward!(LendingCall);
 }
 
 mod sealed {
@@ -64,6 +87,15 @@ mod sealed {
         fn fix_deadline(&mut self, begun: Instant) -> Option<Instant>;
         /// Ends the call before it has begun.
         fn fail(self, status: Status) -> Self::Error;
+        /// Returns whether a clone can be made: the call sends no stream, which is read only once.
+        #[cfg(feature = "tower")]
+        fn can_be_made_again(&self) -> bool;
+        /// Returns the call's method.
+        #[cfg(feature = "tower")]
+        fn method(&self) -> &'static crate::method::Method;
+        /// Returns the domain of the call's channel.
+        #[cfg(feature = "tower")]
+        fn domain(&self) -> &tokio_fabric::Domain;
     }
 
     pub trait Sealed {}

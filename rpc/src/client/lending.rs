@@ -1,7 +1,7 @@
 //! Calls that lend memory.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -11,6 +11,8 @@ use tokio_fabric::{Domain, Error};
 
 use super::{Call, Channel, Reservation};
 use crate::lend::{LendBuf, LendBufMut, LentRead, LentWrite};
+#[cfg(feature = "tower")]
+use crate::method::Method;
 use crate::status::{CallError, Code, Result, Started, Status};
 use crate::wire::{LentRegions, TraceContext};
 
@@ -206,7 +208,8 @@ impl<B, E: fmt::Debug + fmt::Display> std::error::Error for FailedCall<B, E> {}
 
 /// A call that lends memory.
 ///
-/// Awaiting it returns the result and the memory. It has the settings of a [`Call`].
+/// Awaiting it returns the result and the memory. It has the settings of a [`Call`]. It can be
+/// cloned if the memory is shared: `Bytes`, `Arc<[u8]>`, or static, lent for reading.
 #[must_use = "nothing is called until this is awaited"]
 pub struct LendingCall<T, E, L> {
     call: Call<T, E>,
@@ -231,6 +234,24 @@ impl<T, E: From<Status>, L: Loan> LendingCall<T, E, L> {
     /// As [`Call::fix_deadline`].
     pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
         self.call.fix_deadline(begun)
+    }
+
+    /// Returns whether the call can be made again; see [`Call::can_be_made_again`].
+    #[cfg(feature = "tower")]
+    pub(crate) fn can_be_made_again(&self) -> bool {
+        self.call.can_be_made_again()
+    }
+
+    /// Returns the call's method.
+    #[cfg(feature = "tower")]
+    pub(crate) fn method(&self) -> &'static Method {
+        self.call.method()
+    }
+
+    /// Returns the domain of the call's channel.
+    #[cfg(feature = "tower")]
+    pub(crate) fn domain(&self) -> &Domain {
+        self.call.domain()
     }
 
     /// Ends the call before it has begun: its memory was not lent.
@@ -272,6 +293,16 @@ impl<T, E: From<Status>, L: Loan> LendingCall<T, E, L> {
     }
 }
 
+/// A clone is the same call, to be made once more, with the same memory.
+impl<T, E, L: Clone> Clone for LendingCall<T, E, L> {
+    fn clone(&self) -> Self {
+        LendingCall {
+            call: self.call.clone(),
+            loan: self.loan.clone(),
+        }
+    }
+}
+
 impl<T, E, L> fmt::Debug for LendingCall<T, E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LendingCall").field(&self.call).finish()
@@ -310,7 +341,8 @@ enum State<T, E> {
 ///
 /// # Cancel safety
 /// Dropping the future first refuses peers all further access to the memory, then cancels the call.
-/// The memory is freed when the system does not use it any more.
+/// The memory is freed when the system does not use it any more; [`cancel`](Self::cancel) returns
+/// it.
 #[must_use = "dropped, the call is cancelled"]
 pub struct LendingFuture<T, E, L> {
     // The order matters: access to lent memory is revoked before the call is cancelled.
@@ -319,6 +351,47 @@ pub struct LendingFuture<T, E, L> {
 }
 
 impl<T, E, L> Unpin for LendingFuture<T, E, L> {}
+
+impl<T, E, L: Loan> LendingFuture<T, E, L> {
+    /// Cancels the call, and returns the memory as soon as no peer can access it any more, which
+    /// does not depend on the peer. `None` if the result was returned before, or the domain's
+    /// driver has ended while it was using the memory.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tokio::time::timeout;
+    /// # use tokio_fabric_rpc::{Cx, Lend, Push, Result, service, testing};
+    /// # use std::future::IntoFuture;
+    /// # #[service] trait Store { async fn get(&self, cx: &Cx, into: Push) -> Result<u64>; }
+    /// # struct Slow;
+    /// # impl Store for Slow {
+    /// #     async fn get(&self, _: &Cx, _: Push) -> Result<u64> { std::future::pending().await }
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<()> {
+    /// # let (channel, _server) = testing::pair(StoreServer::new(Slow)).await?;
+    /// # let store = StoreClient::over(channel);
+    /// let mut call = store.get(Lend::write(vec![0; 1000])).into_future();
+    /// if timeout(Duration::from_millis(50), &mut call).await.is_err() {
+    ///     let buffer = call.cancel().await.unwrap();
+    ///     assert_eq!(buffer.len(), 1000); // It can be lent to another server now.
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping the future is the same as dropping the call.
+    pub async fn cancel(mut self) -> Option<L::Buffers> {
+        poll_fn(|cx| {
+            let returned = self.loan.poll_return(cx);
+            // Access was revoked first.
+            self.state = State::Done;
+            returned
+        })
+        .await;
+        self.loan.take()
+    }
+}
 
 impl<T, E: From<Status>, L> LendingFuture<T, E, L> {
     /// Adds room that was reserved for the call.

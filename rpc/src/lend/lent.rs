@@ -193,6 +193,24 @@ macro_rules! lent {
     };
 }
 
+macro_rules! shared {
+    ($($buffer:ty),*) => { $(
+        /// A clone lends the same bytes, which are shared, to another call.
+        impl Clone for LentRead<$buffer> {
+            fn clone(&self) -> Self {
+                LentRead(LentMemory {
+                    state: match &self.0.state {
+                        State::Owned(buffer) => State::Owned(buffer.clone()),
+                        _ => State::Gone,
+                    },
+                })
+            }
+        }
+    )* };
+}
+
+shared!(Bytes, Arc<[u8]>, &'static [u8], &'static str);
+
 lent!(
     /// Memory that a handler may read. You get one from [`Lend::read`](super::Lend::read).
     LentRead, LendBuf, Access::REMOTE_READ

@@ -5,6 +5,7 @@ mod cancel_soak;
 #[path = "../../../tests/common/child.rs"]
 mod child;
 mod kill_matrix;
+mod moving;
 mod panics;
 mod restarts;
 mod storm;

@@ -70,7 +70,8 @@ async fn serve(net: &Net, node: &str) -> Member {
     let node = net.node(node);
     let worker = Worker::default();
     loop {
-        let server = Server::new().add(WorkServer::new(worker.clone()));
+        let server = Server::new().connections_max(8);
+        let server = server.add(WorkServer::new(worker.clone()));
         let server = server.fabric(&node.fabric().unwrap());
         match server.bind(node.addr(7000)).await {
             Ok(server) => return Member { worker, server },

@@ -9,6 +9,7 @@ mod cancel;
 mod claims;
 mod codecs;
 mod drain;
+mod hedge;
 mod hostile;
 mod kit;
 mod lend;

@@ -39,7 +39,8 @@ async fn listen(net: &Net, node: &str) -> (Listening, Arc<Seen>) {
     let node = net.node(node);
     loop {
         let handlers = Handlers::default();
-        let server = Server::new().add(ProbeServer::new(handlers.clone()));
+        let server = Server::new().connections_max(8);
+        let server = server.add(ProbeServer::new(handlers.clone()));
         let server = server.fabric(&node.fabric().unwrap());
         match server.bind(node.addr(7000)).await {
             Ok(listening) => return (listening, handlers.0),

@@ -74,7 +74,9 @@ impl Traced for Handlers {
 async fn listen(net: &Net, trace: &Trace) -> Listening {
     let node = net.node("server");
     loop {
-        let server = Server::new().add(TracedServer::new(Handlers(trace.clone())));
+        let server = Server::new()
+            .connections_max(8)
+            .add(TracedServer::new(Handlers(trace.clone())));
         match server
             .fabric(&node.fabric().unwrap())
             .bind(node.addr(7000))
@@ -97,9 +99,10 @@ async fn call(channel: Channel, caller: u64, trace: Trace) {
     for turn in 0..4 {
         let who = (caller, turn);
         trace.add(who, retried.wait(caller, 3 + turn % 5).await);
-        let large = Bytes::from(vec![1; LARGE[(turn as usize).min(2)]]);
+        let at = if caller == 0 { turn } else { 2 };
+        let large = Bytes::from(vec![1; LARGE[(at as usize).min(2)]]);
         trace.add(who, retried.take(caller, large).await);
-        let lent = direct.pull(caller, Lend::read(vec![2; 60_000]));
+        let lent = direct.pull(caller, Lend::read(vec![2; 6_000]));
         let pulled = lent.into_future().await;
         trace.add(who, pulled.map(|(len, bytes)| (len, bytes.len())));
         match direct.count(caller, 40).wait_for_ready().await {
