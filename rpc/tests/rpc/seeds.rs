@@ -16,7 +16,7 @@ use tower::ServiceBuilder;
 /// How many seeds are run, each twice.
 const SEEDS: u64 = 200;
 /// When the server crashes, and when it is back.
-const CRASHES: [(u64, u64); 2] = [(40, 70), (260, 1500)];
+const CRASHES: [(u64, u64); 2] = [(40, 70), (260, 600)];
 const CALLERS: u64 = 3;
 /// More than a frame, more than is decoded in the task that reads, and less than both.
 const LARGE: [usize; 3] = [70_000, 270_000, 5_000];
