@@ -366,8 +366,9 @@ impl Error {
         self
     }
 
-    /// Removes the peer and the operation, for use within another error that names them.
-    pub(crate) fn nested(mut self) -> Self {
+    /// The same error without the peer and the operation, for use within another error that names
+    /// them.
+    pub fn nested(mut self) -> Self {
         self.edit(|inner| (inner.peer, inner.operation) = (None, None));
         self
     }

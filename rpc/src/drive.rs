@@ -54,8 +54,18 @@ pub(crate) trait Connection: Send + Sync + 'static {
     }
     /// Called after the woken tasks have run.
     fn flush(&self) {}
-    /// Handles the end of the connection; `why`: the reason, unless both sides agreed on the end.
-    fn handle_end(self: &Arc<Self>, why: Option<&Error>);
+    /// Handles the end of the connection.
+    fn handle_end(self: &Arc<Self>, why: EndCause<'_>);
+}
+
+/// Why a connection has ended.
+#[derive(Clone, Copy)]
+pub(crate) enum EndCause<'e> {
+    /// Both sides agreed on it, or this side has closed it.
+    Closed,
+    Lost(&'e Error),
+    /// The runtime in which its messages are read has ended.
+    OfRuntime,
 }
 
 /// State that is kept from one message to the next, while the messages that were read from the
@@ -279,7 +289,7 @@ impl<C: Connection> Hub<C> {
 impl<C: Connection> Drop for Hub<C> {
     fn drop(&mut self) {
         self.reader.abort();
-        end_all(&self.connections);
+        end_all(&self.connections, EndCause::Closed);
     }
 }
 
@@ -287,17 +297,19 @@ impl<C: Connection> Drop for Hub<C> {
 /// so this catches only unexpected panics.
 fn guarded<C: Connection>(connection: &Arc<C>, act: impl FnOnce()) {
     if caught("what serves a connection", act).is_none() {
-        caught("the end of a connection", || connection.handle_end(None));
+        caught("the end of a connection", || {
+            connection.handle_end(EndCause::Closed)
+        });
         caught("the end of a connection", || close(connection.endpoint()));
     }
 }
 
 /// Ends these connections, whose messages nothing reads any more.
-fn end_all<C: Connection>(connections: &Table<C>) {
+fn end_all<C: Connection>(connections: &Table<C>, why: EndCause<'_>) {
     let connections = std::mem::take(&mut *lock(connections));
     for connection in connections.into_values() {
         caught("the end of a connection", || {
-            connection.handle_end(None);
+            connection.handle_end(why);
             close(connection.endpoint());
         });
     }
@@ -335,7 +347,7 @@ struct Reader<C: Connection, A> {
 /// elsewhere.
 impl<C: Connection, A> Drop for Reader<C, A> {
     fn drop(&mut self) {
-        end_all(&self.connections);
+        end_all(&self.connections, EndCause::OfRuntime);
     }
 }
 
@@ -464,7 +476,8 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
                 }
                 let connection = lock(&self.connections).remove(&endpoint);
                 if let Some(connection) = connection {
-                    let ending = || connection.handle_end(error.as_ref());
+                    let why = error.as_ref().map_or(EndCause::Closed, EndCause::Lost);
+                    let ending = || connection.handle_end(why);
                     caught("the end of a connection", ending);
                 }
             }

@@ -87,6 +87,7 @@ mod guide {}
 
 #[cfg(feature = "tower")]
 mod balance;
+mod call_info;
 mod caught;
 mod client;
 mod codec;
@@ -112,6 +113,7 @@ mod wire;
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use balance::{Balance, BalanceStats, BalancedCall};
+pub use call_info::CallInfo;
 pub use client::{
     Backoff, Call, CallDescription, CallPath, Channel, ChannelBuilder, ChannelService, DirectPath,
     FailedCall, LayeredCall, LayeredPath, LendingCall, LendingFuture, Loan, Resolve, Target,
@@ -134,7 +136,7 @@ pub use server::{
     Authorize, BoxError, Listening, MethodDescription, Reply, Request, Route, RouteFuture, Server,
     ServerDescription, ServerHealth, ServerStats, Service,
 };
-pub use status::{CallError, Code, Result, Started, Status};
+pub use status::{CallError, CallFailure, Code, Result, Started, Status};
 pub use streaming::Streaming;
 pub use tokio::net::ToSocketAddrs;
 pub use tokio_fabric::info::AuthKey;

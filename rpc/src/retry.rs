@@ -18,42 +18,7 @@ use crate::limits::{
     BACKOFF_JITTER, BACKOFF_MAX, BACKOFF_MIN, RETRIES_MAX, RETRY_BUDGET_PER_SECOND,
     RETRY_BUDGET_SHARE, RETRY_BUDGET_TIME,
 };
-use crate::status::{CallError, Code, Started, Status};
-
-/// The error type of a call: a [`Status`], a [`CallError`] that may contain one, or a
-/// [`FailedCall`] with one of these. Sealed.
-pub trait CallFailure: sealed::Sealed {
-    /// The status; `None` for an error of the method's own type.
-    fn status(&self) -> Option<&Status>;
-}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for crate::Status {}
-    impl<E> Sealed for crate::CallError<E> {}
-    impl<B, E: Sealed> Sealed for crate::FailedCall<B, E> {}
-}
-
-impl CallFailure for Status {
-    fn status(&self) -> Option<&Status> {
-        Some(self)
-    }
-}
-
-impl<E> CallFailure for CallError<E> {
-    fn status(&self) -> Option<&Status> {
-        match self {
-            CallError::App(_) => None,
-            CallError::Rpc(status) => Some(status),
-        }
-    }
-}
-
-impl<B, E: CallFailure> CallFailure for FailedCall<B, E> {
-    fn status(&self) -> Option<&Status> {
-        self.error().status()
-    }
-}
+use crate::status::{CallFailure, Code, Started, Status};
 
 /// A policy for `tower`'s `Retry`.
 ///
@@ -162,6 +127,7 @@ impl NotStarted {
             return None;
         }
         self.left -= 1;
+        call.attempt_again(self.begun.unwrap_or(now));
         self.pause = self.pause.saturating_mul(2).min(BACKOFF_MAX);
         Some(Pause(match pause.is_zero() {
             true => None,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio_fabric::ErrorKind;
 
+use crate::call_info::{CallInfo, TimeText};
 use crate::limits::MESSAGE_MAX;
 
 /// `Result` with this crate's [`Status`], which the methods of a service return too.
@@ -204,7 +205,19 @@ struct Parts {
     started: Started,
     retry_after: Option<Duration>,
     message: Cow<'static, str>,
+    subject: Subject,
     source: Option<tokio_fabric::Error>,
+}
+
+/// What has failed.
+#[derive(Clone)]
+enum Subject {
+    /// It is not known here, as in a handler.
+    Unknown,
+    /// Something else than a call, as text: "listening", for instance.
+    Step(String),
+    /// This call.
+    Call(CallInfo),
 }
 
 impl Status {
@@ -215,6 +228,7 @@ impl Status {
             started: Started::Ran,
             retry_after: None,
             message: message.into(),
+            subject: Subject::Unknown,
             source: None,
         }))
     }
@@ -248,9 +262,37 @@ impl Status {
         self
     }
 
-    pub(crate) fn with_source(mut self, source: tokio_fabric::Error) -> Status {
-        self.0.source = Some(source);
+    /// Returns the status with this error as its cause. The status names the peer and what has
+    /// failed, so the text of the error does not.
+    pub(crate) fn with_source(mut self, source: &tokio_fabric::Error) -> Status {
+        self.0.message = source.clone().nested().to_string().into();
+        self.0.source = Some(source.clone());
         self
+    }
+
+    /// Returns the status as one of a step that is no call, such as "listening".
+    pub(crate) fn of_step(mut self, step: impl Into<String>) -> Status {
+        self.0.subject = Subject::Step(step.into());
+        self
+    }
+
+    /// Returns why it has failed, without what has failed.
+    pub(crate) fn reason(&self) -> String {
+        match (self.0.code, self.0.message.is_empty()) {
+            // That there is no connection goes without saying.
+            (Code::Unavailable, false) => self.0.message.to_string(),
+            (code, true) => code.to_string(),
+            (code, false) => format!("{code}: {}", self.0.message),
+        }
+    }
+
+    /// Makes the status one of this call. If it is one of another call, as in a stream whose source
+    /// makes calls, its text becomes the message.
+    pub(crate) fn set_call(&mut self, call: CallInfo) {
+        if let Subject::Call(_) = self.0.subject {
+            self.0.message = self.to_string().into();
+        }
+        self.0.subject = Subject::Call(call);
     }
 
     /// Recommends to the caller to retry after this time.
@@ -284,8 +326,42 @@ impl Status {
         self.0.retry_after
     }
 
+    /// The call that has failed: its method, its server, and the time until its end. `None` for a
+    /// status of another origin: of a handler, of connecting, of listening.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tokio_fabric_rpc::{Cx, Result, service, testing};
+    ///
+    /// #[service]
+    /// trait Store {
+    ///     async fn put(&self, cx: &Cx) -> Result<()>;
+    /// }
+    /// # struct Slow;
+    /// # impl Store for Slow {
+    /// #     async fn put(&self, _: &Cx) -> Result<()> { std::future::pending().await }
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<()> {
+    /// # let (channel, server) = testing::pair(StoreServer::new(Slow)).await?;
+    /// let store = StoreClient::over(channel);
+    /// let late = store.put().deadline(Duration::from_millis(500)).await.unwrap_err();
+    /// let call = late.call().unwrap();
+    /// assert_eq!((call.method, call.address), ("Store/put", Some(server.local_addr())));
+    /// assert!(late.to_string().contains(": deadline of 500 ms passed after 50"));
+    /// # Ok(()) }
+    /// ```
+    pub fn call(&self) -> Option<&CallInfo> {
+        match &self.0.subject {
+            Subject::Call(call) => Some(call),
+            Subject::Unknown | Subject::Step(_) => None,
+        }
+    }
+
     /// The error of tokio-fabric that caused this one: of the connection, or of an access to lent
-    /// memory.
+    /// memory. Its text is in [`message`](Self::message), so it is not the
+    /// [`source`](std::error::Error::source) of this error: what prints a chain of errors would
+    /// print it twice.
     pub fn fabric_error(&self) -> Option<&tokio_fabric::Error> {
         self.0.source.as_ref()
     }
@@ -295,11 +371,16 @@ impl Status {
     pub(crate) fn encode(&self, mut put: impl FnMut(&[u8])) {
         let after = self.0.retry_after.map_or(0, |it| it.as_micros());
         put(&u32::try_from(after).unwrap_or(u32::MAX).to_le_bytes());
-        let mut cut = self.0.message.len().min(MESSAGE_MAX);
-        while !self.0.message.is_char_boundary(cut) {
+        // The status of a call that the handler has made says which call that was.
+        let message = match self.0.subject {
+            Subject::Unknown => Cow::Borrowed(&*self.0.message),
+            Subject::Step(_) | Subject::Call(_) => self.to_string().into(),
+        };
+        let mut cut = message.len().min(MESSAGE_MAX);
+        while !message.is_char_boundary(cut) {
             cut -= 1;
         }
-        put(&self.0.message.as_bytes()[..cut]);
+        put(&message.as_bytes()[..cut]);
     }
 
     /// Decodes what [`encode`](Self::encode) wrote. From a body that is shorter, or not text, less
@@ -324,20 +405,45 @@ impl Status {
             started,
             retry_after: (after > 0).then(|| Duration::from_micros(after.into())),
             message: String::from_utf8_lossy(message).into_owned().into(),
+            subject: Subject::Unknown,
             source: None,
         }))
     }
 }
 
+/// Of a call: its method and server, the code, the time that has passed, whether the handler may
+/// have run, and the message; each once: `Store/put at 10.0.0.7:7901 (cache-2:7901): deadline of
+/// 500 ms passed after 500.3 ms, may have run`.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.code.fmt(f)?;
-        if !self.0.message.is_empty() {
-            write!(f, ": {}", self.0.message)?;
+        match &self.0.subject {
+            Subject::Unknown => write!(f, "{}", self.0.code)?,
+            Subject::Step(step) => return write!(f, "{step}: {}", self.reason()),
+            Subject::Call(call) => self.write_call(f, call)?,
+        }
+        match self.0.message.is_empty() {
+            true => Ok(()),
+            false => write!(f, ": {}", self.0.message),
+        }
+    }
+}
+
+impl Status {
+    fn write_call(&self, f: &mut fmt::Formatter<'_>, call: &CallInfo) -> fmt::Result {
+        write!(f, "{call}: ")?;
+        match call.limit {
+            Some(limit) if self.0.code == Code::DeadlineExceeded && call.elapsed >= limit => {
+                write!(f, "deadline of {} passed", TimeText(limit))?;
+            }
+            _ => write!(f, "{}", self.0.code)?,
+        }
+        write!(f, " after {}", TimeText(call.elapsed))?;
+        if call.attempt > 1 {
+            write!(f, ", attempt {}", call.attempt)?;
         }
         f.write_str(match self.0.started {
-            Started::NotStarted => " (the call was not started)",
-            Started::MaybeRan => " (the call may have run)",
+            Started::NotStarted => ", not started",
+            Started::MaybeRan => ", may have run",
             Started::Ran => "",
         })
     }
@@ -349,21 +455,20 @@ impl fmt::Debug for Status {
         shown.field("code", &self.0.code);
         shown.field("started", &self.0.started);
         shown.field("message", &self.0.message);
+        match &self.0.subject {
+            Subject::Unknown => {}
+            Subject::Step(step) => drop(shown.field("step", step)),
+            Subject::Call(call) => drop(shown.field("call", call)),
+        }
         if let Some(after) = self.0.retry_after {
             shown.field("retry_after", &after);
         }
-        if let Some(source) = &self.0.source {
-            shown.field("source", source);
-        }
+        // The message has the text of the source.
         shown.finish()
     }
 }
 
-impl std::error::Error for Status {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|it| it as _)
-    }
-}
+impl std::error::Error for Status {}
 
 /// For errors of opening, listening and connecting: no call has started.
 impl From<tokio_fabric::Error> for Status {
@@ -372,7 +477,53 @@ impl From<tokio_fabric::Error> for Status {
             ErrorKind::NotAuthorized => Code::Unauthenticated,
             _ => Code::Unavailable,
         };
-        Status::not_started(code, error.to_string()).with_source(error)
+        Status::not_started(code, "").with_source(&error)
+    }
+}
+
+/// The error type of a call: a [`Status`], a [`CallError`] that may contain one, or a
+/// [`FailedCall`](crate::FailedCall) with one of these. Sealed.
+pub trait CallFailure: sealed::Sealed {
+    /// The status; `None` for an error of the method's own type.
+    fn status(&self) -> Option<&Status>;
+}
+
+pub(crate) mod sealed {
+    use super::Status;
+
+    pub trait Sealed {
+        /// Returns the status, so that the client can say which call it belongs to.
+        fn status_mut(&mut self) -> Option<&mut Status>;
+    }
+}
+
+impl CallFailure for Status {
+    fn status(&self) -> Option<&Status> {
+        Some(self)
+    }
+}
+
+impl sealed::Sealed for Status {
+    fn status_mut(&mut self) -> Option<&mut Status> {
+        Some(self)
+    }
+}
+
+impl<E> CallFailure for CallError<E> {
+    fn status(&self) -> Option<&Status> {
+        match self {
+            CallError::App(_) => None,
+            CallError::Rpc(status) => Some(status),
+        }
+    }
+}
+
+impl<E> sealed::Sealed for CallError<E> {
+    fn status_mut(&mut self) -> Option<&mut Status> {
+        match self {
+            CallError::App(_) => None,
+            CallError::Rpc(status) => Some(status),
+        }
     }
 }
 

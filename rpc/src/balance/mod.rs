@@ -23,8 +23,7 @@ use crate::client::{
     Call, Channel, FailedCall, LendingCall, LendingFuture, Loan, Reservation, random_of,
 };
 use crate::limits::DISCOVERY_PAUSE;
-use crate::retry::CallFailure;
-use crate::status::Status;
+use crate::status::{CallFailure, Status};
 
 use members::{Health, Members, Settings};
 

@@ -20,7 +20,7 @@ use crate::cx::Cx;
 use crate::method::Method;
 use crate::observe;
 use crate::proto::{CallKey, CallProgress};
-use crate::status::{Code, Result, Status};
+use crate::status::{CallFailure, Code, Result, Status};
 use crate::streaming::Streaming;
 use crate::wire::{CodecName, FrameBuf, Streams, TraceContext, budget_us};
 
@@ -85,8 +85,8 @@ pub struct Call<T, E = Status> {
 
 /// A call is moved from the method that makes it to where it is awaited: two cache lines at most
 /// without the time of its first poll.
-#[cfg(all(target_pointer_width = "64", not(feature = "metrics")))]
-const _: () = assert!(size_of::<Call<()>>() <= 128);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Call<()>>() <= 128 + size_of::<Option<Instant>>());
 
 /// A call without the type of its result.
 struct AnyCall {
@@ -126,7 +126,7 @@ enum State {
 impl Channel {
     /// Creates a call of a method, for the code that `#[service]` generates.
     #[doc(hidden)]
-    pub fn call<T, E: From<Status>>(
+    pub fn call<T, E: From<Status> + CallFailure>(
         &self,
         method: &'static Method,
         arguments: Arguments,
@@ -157,7 +157,7 @@ impl Channel {
     }
 }
 
-impl<T, E: From<Status>> Call<T, E> {
+impl<T, E: From<Status> + CallFailure> Call<T, E> {
     /// Adds a stream to be sent, for the code that `#[service]` generates.
     #[doc(hidden)]
     pub fn sending<C: CodecOf<I>, I: 'static>(mut self, items: Streaming<I>) -> Self {
@@ -233,11 +233,16 @@ impl<T, E: From<Status>> Call<T, E> {
     }
 }
 
-impl<T, E> Call<T, E> {
+impl<T, E: CallFailure> Call<T, E> {
     /// Decodes the response, which arrived at that time, if it is known.
     #[inline]
     fn decode(&mut self, code: u32, body: Bytes, at: Option<Instant>) -> Result<T, E> {
-        let result = (self.decode)(code, body);
+        let mut result = (self.decode)(code, body);
+        if let Err(error) = &mut result
+            && let Some(status) = error.status_mut()
+        {
+            self.call.describe(status);
+        }
         // A result that cannot be decoded is an error.
         let code = match result.is_ok() || code != 0 {
             true => code,
@@ -245,6 +250,13 @@ impl<T, E> Call<T, E> {
         };
         self.call.end(Ok(code), at);
         result
+    }
+}
+
+impl<T, E> Call<T, E> {
+    /// Makes the status one of this call.
+    pub(super) fn describe(&self, status: &mut Status) {
+        self.call.describe(status);
     }
 
     /// Returns the domain of the call's channel, in which memory that it lends is registered.
@@ -274,6 +286,14 @@ impl<T, E> Call<T, E> {
 
     pub(crate) fn method(&self) -> &'static Method {
         self.call.record.method
+    }
+
+    /// Makes the call, and its clones, a further attempt of one whose first attempt began then.
+    #[cfg(feature = "tower")]
+    pub(crate) fn attempt_again(&mut self, begun: Instant) {
+        let extras = self.call.extras();
+        extras.first_begun = Some(begun);
+        extras.attempts = extras.attempts.saturating_add(1);
     }
 }
 
@@ -367,10 +387,7 @@ impl AnyCall {
             Err(status) => return Err(status.clone()),
         }
         let now = Instant::now();
-        #[cfg(feature = "metrics")]
-        {
-            self.record.begun = Some(now);
-        }
+        self.record.begun = Some(now);
         let left = self.set_deadline(now)?;
         self.begin(left, task)
     }
@@ -488,9 +505,10 @@ impl AnyCall {
 
     /// Waits for another connection, if the call may.
     fn handle_failure(&mut self, status: Status, cx: &mut Context<'_>) -> CallProgress {
-        (self.state, self.connection) = (State::Done, None);
+        self.state = State::Done;
         // The call waited for the window of a connection that takes no more calls.
         if self.may_wait(&status) {
+            self.connection = None;
             self.wait();
             return self.poll_begun(cx);
         }
@@ -518,6 +536,7 @@ impl AnyCall {
             self.key,
             self.extras.take(),
             self.record.clone(),
+            self.deadline,
         )
     }
 
@@ -553,6 +572,12 @@ impl AnyCall {
         self.extras().waiting = Some(Box::pin(waiting));
     }
 
+    /// Makes the status one of this call.
+    fn describe(&self, status: &mut Status) {
+        let (connection, extras) = (self.connection.as_deref(), self.extras.as_deref());
+        (self.record).describe(status, connection, extras, self.deadline);
+    }
+
     /// Records how the call has ended.
     #[inline]
     fn end(&mut self, end: Result<u32, &Status>, at: Option<Instant>) {
@@ -564,7 +589,7 @@ impl AnyCall {
 
 impl<T, E> Unpin for Call<T, E> {}
 
-impl<T, E: From<Status>> Future for Call<T, E> {
+impl<T, E: From<Status> + CallFailure> Future for Call<T, E> {
     type Output = Result<T, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -574,7 +599,8 @@ impl<T, E: From<Status>> Future for Call<T, E> {
         }
         Poll::Ready(match this.call.poll_progress(cx) {
             CallProgress::Ended(Ok((code, body))) => this.decode(code, body, None),
-            CallProgress::Ended(Err(status)) => {
+            CallProgress::Ended(Err(mut status)) => {
+                this.call.describe(&mut status);
                 this.call.end(Err(&status), None);
                 Err(status.into())
             }

@@ -1,5 +1,6 @@
 //! The connections of a channel: the current one, and the next when it takes no more calls.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use tokio_fabric::Domain;
 
 use super::backoff::Backoff;
 use super::connect::Connector;
-use super::connection::{ClientConnection, Reservation};
+use super::connection::{ClientConnection, RUNTIME_ENDED, Reservation};
 use crate::caught::{caught, caught_async, log};
 use crate::drive::close;
 use crate::limits::CALLS_PER_CONNECTION;
@@ -107,6 +108,19 @@ impl ChannelInner {
                 return None;
             }
         }
+    }
+
+    /// Returns the address and the name of the server of this connection, or of the current one:
+    /// for errors.
+    pub(super) fn server(
+        &self,
+        connection: Option<&ClientConnection>,
+    ) -> (Option<SocketAddr>, Option<String>) {
+        let of = |connection: &ClientConnection| connection.endpoint.peer_addr();
+        let address = connection.and_then(of).or_else(|| of(&self.current()));
+        let known = || self.connector.known().first().copied();
+        let name = self.connector.target.name().map(str::to_owned);
+        (address.or_else(known), name)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -245,7 +259,7 @@ impl ChannelInner {
         let why = match status.code() {
             Code::Unavailable => status.clone().with_started(Started::NotStarted),
             // The server has rejected the connection, and no call.
-            _ => Status::not_started(Code::Unavailable, status.to_string()),
+            _ => Status::not_started(Code::Unavailable, status.reason()),
         };
         self.current().with_machine(|machine| machine.explain(&why));
         if !self.has_tried.swap(true, Ordering::AcqRel) {
@@ -268,6 +282,11 @@ struct NoOther(Weak<ChannelInner>);
 impl Drop for NoOther {
     fn drop(&mut self) {
         if let Some(channel) = self.0.upgrade() {
+            if !channel.is_closed() {
+                let status = Status::not_started(Code::Unavailable, RUNTIME_ENDED);
+                let connection = channel.current();
+                connection.with_machine(|machine| machine.explain(&status));
+            }
             channel.set_closed();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -40,12 +40,17 @@ impl Connector {
             Err(_) => Err(format!("no answer within {:?}", self.time_limit)),
         };
         let found = found.map_err(|why| {
-            let what = format!("looking {} up: {why}", self.target);
+            let what = format!("looking the name up: {why}");
             Status::not_started(Code::Unavailable, what)
+                .of_step(format!("connecting to {}", self.target))
         })?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.clone_from(&found);
+        self.known().clone_from(&found);
         Ok(found)
+    }
+
+    /// Returns the addresses that were found last.
+    pub(super) fn known(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks the target up, and connects to the first of its addresses that answers.
@@ -53,7 +58,7 @@ impl Connector {
         let addresses = match self.look_up().await {
             Ok(addresses) => addresses,
             Err(status) => {
-                let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                let known = self.known();
                 match known.is_empty() {
                     true => return Err(status),
                     false => known.clone(),
@@ -97,6 +102,15 @@ impl Connector {
     }
 
     async fn connect_to(&self, address: SocketAddr) -> Result<Arc<ClientConnection>> {
+        self.try_connect(address).await.map_err(|status| {
+            status.of_step(match self.target.name() {
+                Some(name) => format!("connecting to {address} ({name})"),
+                None => format!("connecting to {address}"),
+            })
+        })
+    }
+
+    async fn try_connect(&self, address: SocketAddr) -> Result<Arc<ClientConnection>> {
         let endpoint = self.hub.endpoint(CALLS_PER_CONNECTION)?;
         let connection = ClientConnection::new(endpoint.clone());
         // Inserted first, so that messages that the server sends at once find the connection.

@@ -12,8 +12,8 @@ use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
 use crate::caught::{caught, caught_async, log, wake_all};
 use crate::drive::{
-    Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
-    send_later, shares_processor,
+    Came, Connection, EndCause, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch,
+    send_item, send_later, shares_processor,
 };
 use crate::lend::{BodyRoom, fetch};
 use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
@@ -24,6 +24,10 @@ use crate::wire::{
     each_frame, encode_cancel, encode_credit, encode_last, encode_taken, write_item_head,
     write_request_head,
 };
+
+/// Why calls fail when the runtime of their channel has ended.
+pub(super) const RUNTIME_ENDED: &str = "the runtime in which the channel was connected has ended: \
+                                        connect in one that lives as long as the channel";
 
 /// The parameters of a call that is about to begin.
 pub(crate) struct NewCall {
@@ -639,13 +643,12 @@ impl Connection for ClientConnection {
         state.gathered.begin_turn();
     }
 
-    fn handle_end(self: &Arc<Self>, why: Option<&Error>) {
+    fn handle_end(self: &Arc<Self>, why: EndCause<'_>) {
+        let lost = |what: &'static str| Status::maybe_ran(Code::ConnectionLost, what);
         let status = match why {
-            Some(error) => {
-                let status = Status::maybe_ran(Code::ConnectionLost, error.to_string());
-                status.with_source(error.clone())
-            }
-            None => Status::maybe_ran(Code::ConnectionLost, "it was closed"),
+            EndCause::Lost(error) => lost("").with_source(error),
+            EndCause::Closed => lost("it was closed"),
+            EndCause::OfRuntime => lost(RUNTIME_ENDED),
         };
         self.end(&status);
     }

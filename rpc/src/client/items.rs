@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::Stream;
+use tokio::time::Instant;
 
 use super::connection::ClientConnection;
 use super::request::{CallRecord, Extras, Items};
@@ -25,6 +26,7 @@ pub struct ReceivedItems {
     /// With the stream that it sends, and the request, if that is by reference.
     extras: Option<Box<Extras>>,
     record: CallRecord,
+    deadline: Option<Instant>,
 }
 
 impl ReceivedItems {
@@ -33,12 +35,20 @@ impl ReceivedItems {
         key: CallKey,
         extras: Option<Box<Extras>>,
         record: CallRecord,
+        deadline: Option<Instant>,
     ) -> ReceivedItems {
         ReceivedItems {
             call: Some((connection, key)),
             extras,
             record,
+            deadline,
         }
+    }
+
+    /// Makes the status one of this call, which was on this connection.
+    fn describe(&self, status: &mut Status, connection: Option<&ClientConnection>) {
+        let extras = self.extras.as_deref();
+        (self.record).describe(status, connection, extras, self.deadline);
     }
 
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<ItemBody>>> {
@@ -48,9 +58,9 @@ impl ReceivedItems {
         // First, so that a server that always has an item cannot delay it.
         if let Some(extras) = &mut self.extras
             && let Items::Pump(pump) = &mut extras.items
-            && let Err(status) = pump.poll(connection, *key, cx)
+            && let Err(mut status) = pump.poll(connection, *key, cx)
         {
-            self.give_up(Some(&status));
+            self.give_up(Some(&mut status));
             return Poll::Ready(Some(Err(status)));
         }
         let unsent = || unreachable!("it was sent before its stream began");
@@ -63,23 +73,28 @@ impl ReceivedItems {
             }
         };
         self.drop_lent();
-        self.call = None;
+        let connection = self.call.take().map(|(connection, _)| connection);
         self.end(end.as_ref().map(|(code, _)| *code));
-        Poll::Ready(match end {
-            Ok((0, _)) => None,
-            Ok(_) => Some(Err(codec::another_type())),
-            Err(status) => Some(Err(status)),
-        })
+        let mut status = match end {
+            Ok((0, _)) => return Poll::Ready(None),
+            Ok(_) => codec::another_type(),
+            Err(status) => status,
+        };
+        self.describe(&mut status, connection.as_deref());
+        Poll::Ready(Some(Err(status)))
     }
 
     /// Revokes access to lent memory, then cancels the call. `why`: the reason; `None`: the caller
     /// drops it.
-    fn give_up(&mut self, why: Option<&Status>) {
+    fn give_up(&mut self, why: Option<&mut Status>) {
         self.drop_lent();
         if let Some((connection, key)) = self.call.take() {
             connection.abandon(key);
             match why {
-                Some(status) => self.end(Err(status)),
+                Some(status) => {
+                    self.describe(status, Some(&connection));
+                    self.end(Err(status));
+                }
                 None => self.record.drop_call(),
             }
         }
@@ -126,8 +141,8 @@ impl<C: CodecOf<T>, T> Stream for DecodedItems<C, T> {
             None => return Poll::Ready(None),
         };
         let item = codec::decode_item::<C, T>(&body);
-        let item = item.map_err(|status| status.with_started(Started::MaybeRan));
-        if let Err(status) = &item {
+        let mut item = item.map_err(|status| status.with_started(Started::MaybeRan));
+        if let Err(status) = &mut item {
             self.items.give_up(Some(status));
         }
         Poll::Ready(Some(item))

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use super::{Call, FailedCall, LendingCall, Loan};
-use crate::status::{Code, Status};
+use crate::status::{CallFailure, Code, Status};
 
 /// How a generated client sends its calls: directly over its channel ([`DirectPath`]), or through a
 /// service ([`LayeredPath`]).
@@ -26,10 +26,15 @@ pub trait CallPath: Clone + sealed::Sealed {
 pub trait CallDescription: sealed::Description {}
 
 impl<T, E: From<Status>> CallDescription for Call<T, E> {}
-impl<T, E: From<Status>, L: Loan> CallDescription for LendingCall<T, E, L> {}
+impl<T, E: From<Status> + CallFailure, L: Loan> CallDescription for LendingCall<T, E, L> {}
 
 macro_rules! forward {
     ($call:ident) => {
+        #[cfg(feature = "tower")]
+        fn attempt_again(&mut self, begun: Instant) {
+            $call::attempt_again(self, begun);
+        }
+
         #[cfg(feature = "tower")]
         fn can_be_made_again(&self) -> bool {
             $call::can_be_made_again(self)
@@ -61,7 +66,7 @@ impl<T, E: From<Status>> sealed::Description for Call<T, E> {
     forward!(Call);
 }
 
-impl<T, E: From<Status>, L: Loan> sealed::Description for LendingCall<T, E, L> {
+impl<T, E: From<Status> + CallFailure, L: Loan> sealed::Description for LendingCall<T, E, L> {
     type Error = FailedCall<L::Buffers, E>;
 
     fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
@@ -87,6 +92,9 @@ mod sealed {
         fn fix_deadline(&mut self, begun: Instant) -> Option<Instant>;
         /// Ends the call before it has begun.
         fn fail(self, status: Status) -> Self::Error;
+        /// Makes the call, and its clones, a further attempt of one whose first attempt began then.
+        #[cfg(feature = "tower")]
+        fn attempt_again(&mut self, begun: Instant);
         /// Returns whether a clone can be made: the call sends no stream, which is read only once.
         #[cfg(feature = "tower")]
         fn can_be_made_again(&self) -> bool;

@@ -13,7 +13,7 @@ use super::{Call, Channel, Reservation};
 use crate::lend::{LendBuf, LendBufMut, LentRead, LentWrite};
 #[cfg(feature = "tower")]
 use crate::method::Method;
-use crate::status::{CallError, Code, Result, Started, Status};
+use crate::status::{CallError, CallFailure, Code, Result, Started, Status, sealed as failure};
 use crate::wire::{LentRegions, TraceContext};
 
 /// What a call lends: one [`LentRead`] or [`LentWrite`], or a tuple of up to four. Sealed.
@@ -168,6 +168,18 @@ impl<B, E> FailedCall<B, E> {
     }
 }
 
+impl<B, E: CallFailure> CallFailure for FailedCall<B, E> {
+    fn status(&self) -> Option<&Status> {
+        self.error.status()
+    }
+}
+
+impl<B, E: failure::Sealed> failure::Sealed for FailedCall<B, E> {
+    fn status_mut(&mut self) -> Option<&mut Status> {
+        self.error.status_mut()
+    }
+}
+
 impl<B> FailedCall<B, Status> {
     /// Whether the handler may have run.
     pub fn started(&self) -> Started {
@@ -216,7 +228,7 @@ pub struct LendingCall<T, E, L> {
     loan: L,
 }
 
-impl<T, E: From<Status>> Call<T, E> {
+impl<T, E: From<Status> + CallFailure> Call<T, E> {
     /// Adds memory to the call, for the code that `#[service]` generates.
     #[doc(hidden)]
     pub fn lending<L: Loan>(self, loan: L) -> LendingCall<T, E, L> {
@@ -224,7 +236,7 @@ impl<T, E: From<Status>> Call<T, E> {
     }
 }
 
-impl<T, E: From<Status>, L: Loan> LendingCall<T, E, L> {
+impl<T, E: From<Status> + CallFailure, L: Loan> LendingCall<T, E, L> {
     /// Moves the call to another channel.
     pub(crate) fn over(mut self, channel: &Channel) -> Self {
         self.call = self.call.over(channel);
@@ -252,6 +264,12 @@ impl<T, E: From<Status>, L: Loan> LendingCall<T, E, L> {
     #[cfg(feature = "tower")]
     pub(crate) fn domain(&self) -> &Domain {
         self.call.domain()
+    }
+
+    /// Makes the call a further attempt; see [`Call::attempt_again`].
+    #[cfg(feature = "tower")]
+    pub(crate) fn attempt_again(&mut self, begun: Instant) {
+        self.call.attempt_again(begun);
     }
 
     /// Ends the call before it has begun: its memory was not lent.
@@ -309,7 +327,7 @@ impl<T, E, L> fmt::Debug for LendingCall<T, E, L> {
     }
 }
 
-impl<T, E: From<Status>, L: Loan> IntoFuture for LendingCall<T, E, L> {
+impl<T, E: From<Status> + CallFailure, L: Loan> IntoFuture for LendingCall<T, E, L> {
     type Output = Result<(T, L::Buffers), FailedCall<L::Buffers, E>>;
     type IntoFuture = LendingFuture<T, E, L>;
 
@@ -318,8 +336,9 @@ impl<T, E: From<Status>, L: Loan> IntoFuture for LendingCall<T, E, L> {
         let state = match self.loan.lend(self.call.domain()) {
             Ok(regions) => State::Calling(self.call.lend(&regions)),
             Err(error) => {
-                let status = Status::not_started(Code::Unavailable, error.to_string());
-                State::Returning(Err(status.with_source(error).into()))
+                let mut status = Status::not_started(Code::Unavailable, "").with_source(&error);
+                self.call.describe(&mut status);
+                State::Returning(Err(status.into()))
             }
         };
         LendingFuture {
@@ -393,7 +412,7 @@ impl<T, E, L: Loan> LendingFuture<T, E, L> {
     }
 }
 
-impl<T, E: From<Status>, L> LendingFuture<T, E, L> {
+impl<T, E: From<Status> + CallFailure, L> LendingFuture<T, E, L> {
     /// Adds room that was reserved for the call.
     pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
         self.state = match self.state {
@@ -404,7 +423,7 @@ impl<T, E: From<Status>, L> LendingFuture<T, E, L> {
     }
 }
 
-impl<T, E: From<Status>, L: Loan> Future for LendingFuture<T, E, L> {
+impl<T, E: From<Status> + CallFailure, L: Loan> Future for LendingFuture<T, E, L> {
     type Output = Result<(T, L::Buffers), FailedCall<L::Buffers, E>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

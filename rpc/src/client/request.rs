@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -14,6 +15,7 @@ use tracing::Span;
 
 use super::channel::ChannelInner;
 use super::connection::{ClientConnection, Reservation, too_large};
+use crate::call_info::CallInfo;
 use crate::drive::ItemSending;
 use crate::lend::{Lend, LentRead};
 use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, STREAM_ITEMS};
@@ -44,6 +46,9 @@ pub(super) struct Extras {
     pub(super) span: Option<Span>,
     /// Waits for a connection.
     pub(super) waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Number of attempts before this one, and when the first of them began.
+    pub(super) attempts: u32,
+    pub(super) first_begun: Option<Instant>,
 }
 
 /// The stream that a call sends.
@@ -69,6 +74,8 @@ impl Extras {
                 _ => Items::OfOriginal,
             },
             lent: self.lent.clone(),
+            attempts: self.attempts,
+            first_begun: self.first_begun,
             ..Extras::default()
         }
     }
@@ -219,13 +226,12 @@ fn complete_with(
     Ok(())
 }
 
-/// The record of a call, for its channel's counters.
+/// The record of a call, for its channel's counters and its errors.
 #[derive(Clone)]
 pub(super) struct CallRecord {
     pub(super) channel: Arc<ChannelInner>,
     pub(super) method: &'static Method,
     /// The time of its first poll.
-    #[cfg(feature = "metrics")]
     pub(super) begun: Option<Instant>,
 }
 
@@ -236,7 +242,6 @@ impl CallRecord {
         CallRecord {
             channel: Arc::clone(channel),
             method,
-            #[cfg(feature = "metrics")]
             begun: None,
         }
     }
@@ -257,6 +262,28 @@ impl CallRecord {
         }
         #[cfg(not(feature = "metrics"))]
         let _ = at;
+    }
+
+    /// Makes the status one of this call, which has this deadline and is on this connection, if it
+    /// is on one. Only a call that fails comes here.
+    #[cold]
+    pub(super) fn describe(
+        &self,
+        status: &mut Status,
+        connection: Option<&ClientConnection>,
+        extras: Option<&Extras>,
+        deadline: Option<Instant>,
+    ) {
+        let begun = extras.and_then(|it| it.first_begun).or(self.begun);
+        let (address, name) = self.channel.server(connection);
+        status.set_call(CallInfo {
+            method: self.method.name,
+            address,
+            name,
+            elapsed: begun.map_or(Duration::ZERO, |begun| begun.elapsed()),
+            limit: begun.and_then(|begun| Some(deadline?.saturating_duration_since(begun))),
+            attempt: extras.map_or(1, |it| it.attempts.saturating_add(1)),
+        });
     }
 
     /// Records that the caller has dropped the call.

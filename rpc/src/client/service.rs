@@ -9,7 +9,7 @@ use tower_service::Service;
 
 use super::connection::Reservation;
 use super::{Call, Channel, FailedCall, LendingCall, LendingFuture, Loan};
-use crate::status::Status;
+use crate::status::{CallFailure, Status};
 
 /// A channel as a `tower_service::Service` of calls: it makes the calls that it is given over its
 /// channel, whichever channel they were created with.
@@ -88,7 +88,7 @@ impl ChannelService {
     }
 }
 
-impl<T, E: From<Status>> Service<Call<T, E>> for ChannelService {
+impl<T, E: From<Status> + CallFailure> Service<Call<T, E>> for ChannelService {
     type Response = T;
     type Error = E;
     type Future = Call<T, E>;
@@ -103,7 +103,7 @@ impl<T, E: From<Status>> Service<Call<T, E>> for ChannelService {
 }
 
 /// Lent memory is returned with the result, or in the error.
-impl<T, E: From<Status>, L: Loan> Service<LendingCall<T, E, L>> for ChannelService {
+impl<T, E: From<Status> + CallFailure, L: Loan> Service<LendingCall<T, E, L>> for ChannelService {
     type Response = (T, L::Buffers);
     type Error = FailedCall<L::Buffers, E>;
     type Future = LendingFuture<T, E, L>;

@@ -56,7 +56,7 @@ impl Connection for Slow {
         }
     }
 
-    fn handle_end(self: &Arc<Self>, _: Option<&Error>) {}
+    fn handle_end(self: &Arc<Self>, _: EndCause<'_>) {}
 }
 
 /// A buffer that is to be posted anew while the queue is full waits for its turn; it was lost, and

@@ -200,7 +200,9 @@ where
         let begun = Instant::now();
         let again = is_hedged.then(|| {
             call.fix_deadline(begun);
-            (self.inner.clone(), call.clone())
+            let mut second = call.clone();
+            second.attempt_again(begun);
+            (self.inner.clone(), second)
         });
         let method = call.method().id;
         let first = self.inner.call(call);

@@ -191,7 +191,7 @@ pub(super) fn status_of(error: Error) -> Status {
         None if error.is_connection_lost() => Code::ConnectionLost,
         None => Code::Internal,
     };
-    Status::maybe_ran(code, error.to_string()).with_source(error)
+    Status::maybe_ran(code, "").with_source(&error)
 }
 
 /// Runs a part of a transfer until a second after the call's deadline.

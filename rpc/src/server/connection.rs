@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio_fabric::{Endpoint, Error, ErrorKind};
+use tokio_fabric::{Endpoint, ErrorKind};
 
 use super::bodies;
 use super::fetches::{BodyShare, FetchTable};
@@ -19,8 +19,8 @@ use super::service::{Handling, Incoming, IncomingBody, Reply};
 use crate::caught::{caught_async, log, wake_all};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::{
-    Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
-    shares_processor,
+    Came, Connection, EndCause, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch,
+    send_item, shares_processor,
 };
 use crate::lend::{BodyRoom, Bulk};
 use crate::limits::{HEADER_LEN, RETRY_AFTER};
@@ -520,9 +520,9 @@ impl Connection for ServerConnection {
         false
     }
 
-    fn handle_end(self: &Arc<Self>, why: Option<&Error>) {
+    fn handle_end(self: &Arc<Self>, why: EndCause<'_>) {
         // The library refuses messages that are longer than any frame.
-        if why.is_some_and(|why| why.kind() == ErrorKind::TooLarge) {
+        if matches!(why, EndCause::Lost(error) if error.kind() == ErrorKind::TooLarge) {
             self.count_violation("a frame that is too long");
         }
         self.end();

@@ -270,7 +270,17 @@ pub struct Listening {
 }
 
 impl Listening {
+    /// Opens the server. An error is one of listening, and not of a call.
     pub(super) async fn open(
+        server: Server,
+        fabric: Fabric,
+        address: impl ToSocketAddrs,
+    ) -> Result<Listening> {
+        let opened = Listening::try_open(server, fabric, address).await;
+        opened.map_err(|status| status.of_step("the server cannot listen"))
+    }
+
+    async fn try_open(
         server: Server,
         fabric: Fabric,
         address: impl ToSocketAddrs,

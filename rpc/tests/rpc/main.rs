@@ -9,6 +9,7 @@ mod cancel;
 mod claims;
 mod codecs;
 mod drain;
+mod errors;
 mod hedge;
 mod hostile;
 mod kit;
