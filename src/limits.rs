@@ -353,6 +353,8 @@ pub(crate) const ACCEPT_PAUSE_TICKS: u32 = 60;
 /// How long the oldest half-open connections are evicted instead, so that pauses are a small share
 /// of the time, whatever strangers do. Value: 5 min.
 pub(crate) const EVICTING_TIME: Duration = Duration::from_secs(300);
+/// Peers that a listener logs per second, of those whose certificates are rejected.
+pub(crate) const UNAUTHORIZED_LOGGED_PER_SECOND: u32 = 10;
 /// How long accepting pauses when the process has no descriptors left.
 pub(crate) const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// How long a rejected peer may take to read the rejection.

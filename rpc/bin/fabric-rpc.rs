@@ -81,7 +81,7 @@ fn ask(address: &str, is_check: bool, is_json: bool) -> Result<String> {
 /// By the names of JSON.
 type Numbers<const N: usize> = [(&'static str, u64); N];
 
-fn numbers_of(health: &ServerHealth) -> Numbers<7> {
+fn numbers_of(health: &ServerHealth) -> Numbers<9> {
     let stats = health.stats;
     [
         ("running", stats.running as u64),
@@ -91,6 +91,8 @@ fn numbers_of(health: &ServerHealth) -> Numbers<7> {
         ("started", stats.started),
         ("refused", stats.refused),
         ("violations", stats.violations),
+        ("unauthorized_calls", stats.unauthorized_calls),
+        ("unauthorized_connections", stats.unauthorized_connections),
     ]
 }
 
@@ -119,11 +121,14 @@ fn text_of_health(health: &ServerHealth) -> String {
         started,
         refused,
         violations,
+        unauthorized_calls,
+        unauthorized_connections,
     ] = numbers_of(health).map(|(_, number)| number);
     format!(
         "serving: {running} of {calls_max} calls, {connections} of {connections_max} connections\n\
          so far: {started} calls started, {refused} refused, {violations} connections closed for \
-         what they sent\n"
+         what they sent\nnot authorized: {unauthorized_calls} calls, {unauthorized_connections} \
+         connections\n"
     )
 }
 

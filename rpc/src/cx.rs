@@ -13,9 +13,11 @@ use std::time::Duration;
 use futures::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_fabric::tls::PeerCertificates;
 
 use crate::caught::caught;
 use crate::method::Method;
+use crate::peer::{Extensions, Peer};
 use crate::status::Code;
 use crate::wire::{CallId, Metadata, TraceContext};
 
@@ -114,6 +116,7 @@ pub(crate) struct CallContext {
     /// The task that polls the handler.
     task: AtomicWaker,
     waiters: Notify,
+    extensions: Extensions,
 }
 
 /// The parts of a call's context that are set when it arrives.
@@ -122,7 +125,7 @@ pub(crate) struct CallParts {
     pub(crate) method: &'static Method,
     /// Index of the method at the server.
     pub(crate) route: usize,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Arc<Peer>,
     pub(crate) received: Instant,
     /// Time that the call has from `received` on.
     pub(crate) budget: Duration,
@@ -138,13 +141,16 @@ impl Cx {
     pub(crate) fn renew(
         spare: Option<Cx>,
         method: &'static Method,
-        peer: SocketAddr,
+        peer: &Arc<Peer>,
         write: impl FnOnce(&mut CallParts),
     ) -> Cx {
         if let Some(Cx(mut spare)) = spare
             && let Some(place) = Arc::get_mut(&mut spare)
         {
-            (place.parts.method, place.parts.peer) = (method, peer);
+            place.parts.method = method;
+            if !Arc::ptr_eq(&place.parts.peer, peer) {
+                place.parts.peer = Arc::clone(peer);
+            }
             write(&mut place.parts);
             *place.cancelled.get_mut() = 0;
             *place.started.get_mut() = false;
@@ -155,12 +161,12 @@ impl Cx {
     }
 
     #[cold]
-    fn make(method: &'static Method, peer: SocketAddr, write: impl FnOnce(&mut CallParts)) -> Cx {
+    fn make(method: &'static Method, peer: &Arc<Peer>, write: impl FnOnce(&mut CallParts)) -> Cx {
         let mut parts = CallParts {
             id: CallId::default(),
             method,
             route: 0,
-            peer,
+            peer: Arc::clone(peer),
             received: Instant::now(),
             budget: Duration::ZERO,
             trace: None,
@@ -174,6 +180,7 @@ impl Cx {
             answered: AtomicBool::new(false),
             task: AtomicWaker::new(),
             waiters: Notify::new(),
+            extensions: Extensions::default(),
         }))
     }
 
@@ -196,7 +203,67 @@ impl Cx {
 
     /// The caller's address.
     pub fn peer(&self) -> SocketAddr {
-        self.0.parts.peer
+        self.0.parts.peer.address
+    }
+
+    /// The certificates by which the caller has proven its identity when it connected: its own
+    /// first, then those that lead to an authority, each in DER. `None` without TLS, and if the
+    /// server's configuration of TLS asks clients for none.
+    pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        self.0.parts.peer.certificates.as_ref()
+    }
+
+    /// The name of the authorization key that the caller has proven when it connected
+    /// ([`Server::named_auth_key`](crate::Server::named_auth_key)); `None` for a key without a
+    /// name, and without a key.
+    pub fn auth_key_name(&self) -> Option<&str> {
+        self.0.parts.peer.key_name.as_deref()
+    }
+
+    /// Values of the program that belong to this call: what [`Authorize`](crate::Authorize) found
+    /// out about the caller, for instance. They are dropped with the last clone of this context.
+    ///
+    /// ```
+    /// use tokio_fabric::testing::Net;
+    /// use tokio_fabric_rpc::{Code, Cx, Result, Server, Status, service, testing};
+    ///
+    /// #[derive(Clone)]
+    /// struct Tenant(String);
+    ///
+    /// #[service]
+    /// trait Who {
+    ///     async fn am_i(&self, cx: &Cx) -> Result<String>;
+    /// }
+    /// struct Answers;
+    /// impl Who for Answers {
+    ///     async fn am_i(&self, cx: &Cx) -> Result<String> {
+    ///         let Tenant(name) = cx.extensions().get().expect("it is authorized");
+    ///         Ok(name)
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<()> {
+    /// let server = Server::new().add(WhoServer::new(Answers)).authorize(|call: &Cx| {
+    ///     match call.metadata().value("token") {
+    ///         Some(b"secret") => drop(call.extensions().insert(Tenant("a".to_owned()))),
+    ///         _ => return Err(Status::new(Code::Unauthenticated, "a token is missing")),
+    ///     }
+    ///     Ok(())
+    /// });
+    /// let (channel, _server) = testing::connect(&Net::new(0), server).await?;
+    /// assert_eq!(WhoClient::over(channel).am_i().meta("token", "secret").await?, "a");
+    /// # Ok(()) }
+    /// ```
+    pub fn extensions(&self) -> &Extensions {
+        &self.0.extensions
+    }
+
+    /// Values of the program that belong to the connection of this call, and that all of its calls
+    /// share: what is expensive to find out, such as the meaning of a certificate. They are dropped
+    /// with the connection and the last of its calls.
+    pub fn connection_extensions(&self) -> &Extensions {
+        &self.0.parts.peer.extensions
     }
 
     /// The name of the method, `Service/method`.
@@ -350,7 +417,7 @@ impl fmt::Debug for Cx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cx")
             .field("method", &self.0.parts.method.name)
-            .field("peer", &self.0.parts.peer)
+            .field("peer", &self.0.parts.peer.address)
             .field("cancelled", &self.cancel_reason())
             .finish_non_exhaustive()
     }

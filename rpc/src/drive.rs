@@ -166,6 +166,8 @@ pub(crate) type Configure = Box<dyn FnOnce(DomainBuilder) -> DomainBuilder + Sen
 #[derive(Clone)]
 pub(crate) struct EndpointSettings {
     pub(crate) auth_key: Option<AuthKey>,
+    /// The name of that key, which a client sends.
+    pub(crate) key_name: Option<Arc<str>>,
     pub(crate) liveness: Liveness,
 }
 
@@ -173,6 +175,7 @@ impl Default for EndpointSettings {
     fn default() -> Self {
         EndpointSettings {
             auth_key: None,
+            key_name: None,
             liveness: Liveness::default().idle_interval(IDLE_INTERVAL),
         }
     }
@@ -247,11 +250,20 @@ impl<C: Connection> Hub<C> {
 
     /// Opens an endpoint for a connection with at most this number of open calls.
     pub(crate) fn endpoint(&self, calls: u32) -> Result<Endpoint, Status> {
+        self.endpoint_with_key(calls, self.settings.auth_key.as_ref())
+    }
+
+    /// As `endpoint`, with this authorization key.
+    pub(crate) fn endpoint_with_key(
+        &self,
+        calls: u32,
+        auth_key: Option<&AuthKey>,
+    ) -> Result<Endpoint, Status> {
         let builder = self.domain.endpoint().receive_queue(&self.queue);
         let builder = builder
             .event_queue(&self.events)
             .receive_context(&self.receives);
-        let builder = match &self.settings.auth_key {
+        let builder = match auth_key {
             Some(key) => builder.auth_key(key.clone()),
             None => builder,
         };
@@ -261,6 +273,11 @@ impl<C: Connection> Hub<C> {
             limit: REFUSALS_MAX,
         });
         Ok(builder.liveness(self.settings.liveness).open()?)
+    }
+
+    /// Returns the name of the key of its endpoints.
+    pub(crate) fn key_name(&self) -> Option<&str> {
+        self.settings.key_name.as_deref()
     }
 
     /// Routes the messages of this endpoint to the connection from now on.

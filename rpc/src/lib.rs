@@ -99,6 +99,7 @@ mod lend;
 pub mod limits;
 mod method;
 mod observe;
+mod peer;
 mod proto;
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
@@ -132,6 +133,7 @@ pub use lend::{
 };
 pub use method::Method;
 pub use observe::{ChannelStats, MethodStats};
+pub use peer::Extensions;
 pub use server::{
     Authorize, BoxError, Listening, MethodDescription, Reply, Request, Route, RouteFuture, Server,
     ServerDescription, ServerHealth, ServerStats, Service,
@@ -140,6 +142,7 @@ pub use status::{CallError, CallFailure, Code, Result, Started, Status};
 pub use streaming::Streaming;
 pub use tokio::net::ToSocketAddrs;
 pub use tokio_fabric::info::AuthKey;
+pub use tokio_fabric::tls::PeerCertificates;
 /// Turns a trait into a service.
 ///
 /// ```

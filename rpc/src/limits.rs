@@ -105,6 +105,11 @@ pub const LENT_MAX: usize = 4;
 /// Largest piece of lent memory, in bytes. It is transferred in chunks, so this does not limit the
 /// memory of either side.
 pub const LENT_BYTES_MAX: u64 = 1 << 40;
+/// Longest name of an authorization key, in bytes.
+pub const KEY_NAME_MAX: usize = 32;
+/// Refused calls and connections that a server logs per second, of those whose callers are not
+/// authorized.
+pub const UNAUTHORIZED_LOGGED_PER_SECOND: u32 = 10;
 /// Longest message of a status, in bytes; longer ones are cut off.
 pub const MESSAGE_MAX: usize = 1024;
 

@@ -27,7 +27,7 @@ impl Port {
         let mut state = self.lock_idle("connect")?;
         let transport = &self.engine.transport;
         let link = transport.connect(to, from, self.waker.clone())?;
-        state.io.peer = Some(to);
+        (state.io.peer, state.io.local) = (Some(to), None);
         self.span.record("peer", tracing::field::display(to));
         state.connect.context = context;
         self.begin_attempt(&mut state, link, Some(timeout), |machine| {

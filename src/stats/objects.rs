@@ -28,6 +28,9 @@ pub struct ListenerStats {
     pub rejected: u64,
     /// Connections closed because they sent no request, or no proof of a key.
     pub invalid: u64,
+    /// Those among `invalid` whose certificate was rejected, or that have none although they were
+    /// asked for one.
+    pub unauthorized: u64,
     /// Connections closed because their request was not complete in time.
     pub timed_out: u64,
     /// Connections closed because too many were half open.

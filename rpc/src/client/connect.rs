@@ -116,7 +116,7 @@ impl Connector {
         // Inserted first, so that messages that the server sends at once find the connection.
         self.hub.insert(endpoint.id(), &connection);
         let attempt = Attempt(&self.hub, endpoint.id());
-        let hello = Hello::default().encode();
+        let hello = Hello::default().encode_with_key(self.hub.key_name());
         let connecting = endpoint.connect(address).timeout(self.time_limit);
         let agreed = connecting.data(hello).await;
         let data = agreed

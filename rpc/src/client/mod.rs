@@ -27,6 +27,7 @@ use tokio_fabric::{Domain, Fabric, Hints};
 use crate::drive::{Configure, EndpointSettings, Hub};
 use crate::limits::{CONNECT_TIMEOUT, DEADLINE};
 use crate::observe::ChannelStats;
+use crate::server::check_key_name;
 use crate::status::{Code, Result, Status};
 
 pub use backoff::Backoff;
@@ -261,7 +262,14 @@ impl ChannelBuilder {
     /// Connects only to a server that proves that it has this key, and proves it to the server
     /// ([`Server::auth_key`](crate::Server::auth_key)).
     pub fn auth_key(mut self, key: AuthKey) -> Self {
-        self.endpoints.auth_key = Some(key);
+        (self.endpoints.auth_key, self.endpoints.key_name) = (Some(key), None);
+        self
+    }
+
+    /// As [`auth_key`](Self::auth_key), with the name by which the server finds the key
+    /// ([`Server::named_auth_key`](crate::Server::named_auth_key)): 1 to 32 bytes, which are sent.
+    pub fn named_auth_key(mut self, name: impl Into<Arc<str>>, key: AuthKey) -> Self {
+        (self.endpoints.auth_key, self.endpoints.key_name) = (Some(key), Some(name.into()));
         self
     }
 
@@ -345,6 +353,9 @@ impl ChannelBuilder {
 
     fn connector(self, target: Target) -> Result<Connector> {
         self.backoff.check()?;
+        if let Some(name) = &self.endpoints.key_name {
+            check_key_name(name)?;
+        }
         let fabric = match self.fabric {
             Some(fabric) => fabric,
             None => Fabric::open(Hints::new())?,

@@ -782,5 +782,6 @@ impl<W> ClientMachine<W> {
 }
 
 fn draining() -> Status {
-    Status::not_started(Code::Draining, "")
+    let what = "it takes no new calls: wait_for_ready() waits for a server that does";
+    Status::not_started(Code::Draining, what)
 }

@@ -2,7 +2,6 @@
 //! it needs.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -13,7 +12,7 @@ use tokio_fabric::{Endpoint, ErrorKind};
 
 use super::bodies;
 use super::fetches::{BodyShare, FetchTable};
-use super::listening::{CallPermit, ServerShared};
+use super::listening::{CallPermit, DRAINING, ServerShared};
 use super::running;
 use super::service::{Handling, Incoming, IncomingBody, Reply};
 use crate::caught::{caught_async, log, wake_all};
@@ -24,6 +23,7 @@ use crate::drive::{
 };
 use crate::lend::{BodyRoom, Bulk};
 use crate::limits::{HEADER_LEN, RETRY_AFTER};
+use crate::peer::Peer;
 use crate::proto::{Admission, ServerMachine};
 use crate::status::{Code, Started, Status};
 use crate::wire::{
@@ -52,8 +52,7 @@ pub(super) type ServerTurn = ReadTurn<Spare>;
 
 pub(crate) struct ServerConnection {
     pub(crate) endpoint: Endpoint,
-    /// Copied here, since every call asks for it and the endpoint has a lock around it.
-    peer: SocketAddr,
+    peer: Arc<Peer>,
     pub(super) server: Arc<ServerShared>,
     /// Bytes of the largest frame that the client takes, and below of the largest body by
     /// reference.
@@ -76,7 +75,7 @@ pub(crate) struct ServerConnection {
 impl ServerConnection {
     pub(crate) fn new(
         endpoint: Endpoint,
-        peer: SocketAddr,
+        peer: Arc<Peer>,
         server: Arc<ServerShared>,
         client: &Hello,
         window: Window,
@@ -401,7 +400,7 @@ impl ServerConnection {
             _ => self.server.routes.find(request.method),
         };
         if admission == Admission::Draining {
-            self.refuse(call, route, &refusal(Code::Draining, ""), turn);
+            self.refuse(call, route, &refusal(Code::Draining, DRAINING), turn);
             return Ok(());
         }
         let Some(route) = route else {
@@ -424,6 +423,7 @@ impl ServerConnection {
         }
         if let Err(status) = self.server.authorize(&cx) {
             let status = status.with_started(Started::NotStarted);
+            self.server.unauthorized.note_call(&cx, &status);
             self.refuse(call, Some(route), &status, turn);
             return Ok(());
         }
@@ -471,7 +471,7 @@ impl ServerConnection {
             asked => Duration::from_micros(asked.into()).min(most),
         };
         let method = self.server.routes.at(route).method;
-        Cx::renew(turn.kept.cx.take(), method, self.peer, |parts| {
+        Cx::renew(turn.kept.cx.take(), method, &self.peer, |parts| {
             parts.id = request.call;
             parts.route = route;
             parts.received = turn.read;
@@ -490,7 +490,7 @@ impl ServerConnection {
 
     fn count_violation(&self, what: &str) {
         self.server.violations.fetch_add(1, Ordering::Relaxed);
-        log(|| tracing::warn!(peer = %self.peer, "{what}: the connection is closed"));
+        log(|| tracing::warn!(peer = %self.peer.address, "{what}: the connection is closed"));
     }
 }
 

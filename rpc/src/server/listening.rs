@@ -18,22 +18,30 @@ use super::connection::ServerConnection;
 use super::fetches::{BodyPermit, FetchTable};
 use super::route::{Request, Stack};
 use super::service::{Handling, Incoming, RoutedMethod, Routes};
-use super::{Server, ServerLimits};
+use super::unauthorized::Unauthorized;
+use super::{AuthKeys, ClientKey, Server, ServerLimits};
 use crate::caught::{caught, caught_async, log};
 use crate::cx::Cx;
 use crate::drive::{EndpointSettings, Hub};
 use crate::lend::ChunkPool;
 use crate::limits::{CALLS_PER_CONNECTION_MAX, FRAME_MAX, RETRY_AFTER};
 use crate::observe::MethodStats;
+use crate::peer::Peer;
 use crate::status::{Code, Result, Status};
-use crate::wire::{Hello, Rejection, Window};
+use crate::wire::{Hello, Rejection, Window, key_name};
+
+/// Why a draining server refuses calls and connections.
+pub(super) const DRAINING: &str = "it takes no new calls: use another server, or its successor";
 
 /// State that the connections of a server share.
 pub(crate) struct ServerShared {
     pub(crate) routes: Arc<Routes>,
     stack: Option<Box<dyn Stack>>,
     authorize: Option<Box<dyn Authorize>>,
-    has_auth_key: bool,
+    auth_keys: AuthKeys,
+    pub(super) unauthorized: Unauthorized,
+    /// Set when it listens.
+    listener: OnceLock<Weak<PassiveEndpoint>>,
     pub(crate) limits: ServerLimits,
     pub(crate) chunks: Arc<ChunkPool>,
     /// Set before anything listens.
@@ -189,7 +197,15 @@ impl ServerShared {
             started: methods().map(|it| it.started).sum(),
             refused: unknown + methods().map(|it| it.refused).sum::<u64>(),
             violations: self.violations.load(Ordering::Relaxed),
+            unauthorized_calls: self.unauthorized.calls(),
+            unauthorized_connections: self.unauthorized.connections() + self.bad_certificates(),
         }
+    }
+
+    /// Returns the number of clients whose certificates were rejected.
+    fn bad_certificates(&self) -> u64 {
+        let listener = self.listener.get().and_then(Weak::upgrade);
+        listener.map_or(0, |it| it.stats().unauthorized)
     }
 
     pub(super) fn health(&self) -> ServerHealth {
@@ -235,6 +251,11 @@ pub struct ServerStats {
     pub refused: u64,
     /// Connections that were closed because their client violated the protocol.
     pub violations: u64,
+    /// Calls that [`Authorize`] refused; they are in `refused` too.
+    pub unauthorized_calls: u64,
+    /// Connections that were not made because the client has no authorization key that is known
+    /// here, or its certificate was rejected.
+    pub unauthorized_connections: u64,
 }
 
 /// A running server, which [`Server::bind`] returns.
@@ -266,7 +287,7 @@ pub struct ServerStats {
 pub struct Listening {
     pub(super) shared: Arc<ServerShared>,
     pub(super) hub: Arc<Hub<ServerConnection>>,
-    pub(super) listener: PassiveEndpoint,
+    pub(super) listener: Arc<PassiveEndpoint>,
 }
 
 impl Listening {
@@ -292,16 +313,19 @@ impl Listening {
             limits,
             authorize,
             stack,
-            auth_key,
+            auth_keys,
             ..
         } = server;
+        auth_keys.check()?;
         let builtin = Arc::new(Builtin::default());
         let routes = Arc::new(Routes::new(services, builtin.clone(), &methods_max)?);
         let shared = Arc::new(ServerShared {
             stack: stack.map(|make| make(Arc::clone(&routes))),
             routes,
             authorize,
-            has_auth_key: auth_key.is_some(),
+            auth_keys,
+            unauthorized: Unauthorized::default(),
+            listener: OnceLock::new(),
             hub: OnceLock::new(),
             limits,
             chunks: ChunkPool::new(),
@@ -330,10 +354,7 @@ impl Listening {
         let hub = Arc::new(Hub::open(
             fabric,
             configure,
-            EndpointSettings {
-                auth_key,
-                ..EndpointSettings::default()
-            },
+            EndpointSettings::default(),
             limits.connections,
             accept,
         )?);
@@ -343,6 +364,9 @@ impl Listening {
         for address in addresses {
             match hub.fabric.passive_endpoint(&hub.events).listen_at(address) {
                 Ok(listener) => {
+                    let listener = Arc::new(listener);
+                    // An address is the first that can be listened at.
+                    let _ = shared.listener.set(Arc::downgrade(&listener));
                     return Ok(Listening {
                         shared,
                         hub,
@@ -422,20 +446,23 @@ impl fmt::Debug for Listening {
 /// Decides about a connection request. A request that is accepted takes a task.
 fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request: ConnRequest) {
     let refused = if shared.is_draining.load(Ordering::Acquire) {
-        Some(Status::not_started(Code::Draining, ""))
+        Some(Status::not_started(Code::Draining, DRAINING))
     } else if hub.connection_count() >= shared.limits.connections {
         let status = Status::not_started(Code::Overloaded, "as many connections as it takes");
         Some(status.with_retry_after(RETRY_AFTER))
-    } else if request.has_auth_key() != shared.has_auth_key {
-        let what = match shared.has_auth_key {
-            true => "this server asks for an authorization key",
-            false => "this server has no authorization key",
-        };
-        Some(Status::not_started(Code::Unauthenticated, what))
     } else {
         None
     };
     let hello = Hello::decode(request.data());
+    let name = key_name(request.data());
+    let key = shared.auth_keys.find(request.has_auth_key(), name);
+    let refused = refused.or_else(|| {
+        let status = Status::not_started(Code::Unauthenticated, *key.as_ref().err()?);
+        shared
+            .unauthorized
+            .note_connection(request.peer_addr(), &status);
+        Some(status)
+    });
     let refused = refused.or_else(|| {
         let of_server = shared.routes.codec.unwrap_or_default();
         let what = match &hello {
@@ -445,7 +472,7 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
         };
         Some(Status::not_started(Code::BadRequest, what))
     });
-    let (Ok(client), None) = (hello, &refused) else {
+    let (Ok(client), Ok(key), None) = (hello, key, &refused) else {
         if let Some(status) = refused {
             // A client that is gone by now needs no answer.
             let _ = request.reject().data(Rejection::encode(&status)).send();
@@ -453,9 +480,13 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
         return;
     };
     let peer = request.peer_addr();
-    let not_made =
-        move |status: Status| log(|| tracing::debug!(%peer, %status, "a connection was not made"));
-    match establish(hub, shared, request, &client) {
+    let of_server = Arc::clone(shared);
+    let not_made = move |status: Status| match status.code() {
+        // The client has not proven the key that it claims to have.
+        Code::Unauthenticated => of_server.unauthorized.note_connection(peer, &status),
+        _ => log(|| tracing::debug!(%peer, %status, "a connection was not made")),
+    };
+    match establish(hub, shared, request, &client, key) {
         Ok(establishing) => {
             tokio::spawn(async move { establishing.await.unwrap_or_else(not_made) });
         }
@@ -469,10 +500,13 @@ fn establish(
     shared: &Arc<ServerShared>,
     request: ConnRequest,
     client: &Hello,
+    (key_name, key): ClientKey<'_>,
 ) -> Result<impl Future<Output = Result<()>> + use<>> {
     let window = *shared.window();
-    let endpoint = hub.endpoint(window.calls)?;
-    let (peer, server) = (request.peer_addr(), Arc::clone(shared));
+    let endpoint = hub.endpoint_with_key(window.calls, key)?;
+    let certificates = request.peer_certificates().cloned();
+    let peer = Peer::new(request.peer_addr(), certificates, key_name.cloned());
+    let server = Arc::clone(shared);
     let connection = ServerConnection::new(endpoint.clone(), peer, server, client, window);
     // Inserted first, so that the client's first call finds the connection.
     hub.insert(endpoint.id(), &connection);

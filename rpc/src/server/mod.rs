@@ -12,7 +12,9 @@ mod ranking;
 mod route;
 mod running;
 mod service;
+mod unauthorized;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -27,9 +29,9 @@ use tokio_fabric::{Fabric, Hints};
 use crate::drive::Configure;
 use crate::limits::{
     BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, CALLS_PER_SERVER,
-    CONNECTIONS_PER_SERVER, CONNECTIONS_PER_SERVER_MAX, DEADLINE_MAX, DRAIN_DEADLINE,
+    CONNECTIONS_PER_SERVER, CONNECTIONS_PER_SERVER_MAX, DEADLINE_MAX, DRAIN_DEADLINE, KEY_NAME_MAX,
 };
-use crate::status::Result;
+use crate::status::{Code, Result, Status};
 use crate::wire::Window;
 use route::MakeStack;
 
@@ -90,9 +92,58 @@ pub struct Server {
     limits: ServerLimits,
     authorize: Option<Box<dyn Authorize>>,
     stack: Option<MakeStack>,
-    auth_key: Option<AuthKey>,
+    auth_keys: AuthKeys,
     drain_on: Option<Signal>,
     drain_deadline: Duration,
+}
+
+/// The authorization keys of a server.
+#[derive(Default)]
+pub(crate) struct AuthKeys {
+    unnamed: Option<AuthKey>,
+    named: BTreeMap<Arc<str>, AuthKey>,
+}
+
+/// The name and the authorization key of a client; each `None` if it has none.
+pub(crate) type ClientKey<'k> = (Option<&'k Arc<str>>, Option<&'k AuthKey>);
+
+impl AuthKeys {
+    /// Finds the key of a client that has one or has none, and names it or does not.
+    ///
+    /// # Errors
+    /// Why the client cannot be one of this server's, as text.
+    fn find(&self, has_key: bool, name: Option<&str>) -> Result<ClientKey<'_>, &'static str> {
+        let is_empty = self.unnamed.is_none() && self.named.is_empty();
+        match (has_key, name) {
+            (false, _) if is_empty => Ok((None, None)),
+            (false, _) => Err("this server asks for an authorization key"),
+            (true, _) if is_empty => Err("this server has no authorization key"),
+            (true, None) => match &self.unnamed {
+                Some(key) => Ok((None, Some(key))),
+                None => Err("this server asks for an authorization key with a name"),
+            },
+            (true, Some(name)) => match self.named.get_key_value(name) {
+                Some((name, key)) => Ok((Some(name), Some(key))),
+                None => Err("this server has no authorization key of this name"),
+            },
+        }
+    }
+
+    /// Checks the names.
+    fn check(&self) -> Result<()> {
+        self.named.keys().try_for_each(|name| check_key_name(name))
+    }
+}
+
+/// Checks the name of an authorization key.
+pub(crate) fn check_key_name(name: &str) -> Result<()> {
+    match name.len() {
+        1..=KEY_NAME_MAX => Ok(()),
+        len => {
+            let what = format!("a name of an authorization key has {len} bytes, not 1 to 32");
+            Err(Status::not_started(Code::Internal, what))
+        }
+    }
 }
 
 /// Limits of a server.
@@ -131,7 +182,7 @@ impl Server {
             },
             authorize: None,
             stack: None,
-            auth_key: None,
+            auth_keys: AuthKeys::default(),
             drain_on: None,
             drain_deadline: DRAIN_DEADLINE,
         }
@@ -217,7 +268,17 @@ impl Server {
     /// [`Code::Unauthenticated`](crate::Code::Unauthenticated). The key does not encrypt the data
     /// that follows.
     pub fn auth_key(mut self, key: AuthKey) -> Server {
-        self.auth_key = Some(key);
+        self.auth_keys.unnamed = Some(key);
+        self
+    }
+
+    /// As [`auth_key`](Self::auth_key), for the clients that have the key of this name
+    /// ([`ChannelBuilder::named_auth_key`](crate::ChannelBuilder::named_auth_key)): one for each
+    /// tenant, for instance. [`Cx::auth_key_name`](crate::Cx::auth_key_name) is the name of the key
+    /// that a caller has proven. The name is sent, and has 1 to 32 bytes: [`bind`](Self::bind)
+    /// fails otherwise. Another key of the same name replaces the first.
+    pub fn named_auth_key(mut self, name: impl Into<Arc<str>>, key: AuthKey) -> Server {
+        self.auth_keys.named.insert(name.into(), key);
         self
     }
 

@@ -119,8 +119,13 @@ impl Begun {
         {
             connection.answer_at_once(&cx, reply, turn);
             observe::end_span(self.span, reply.code);
-            // The memory of the handler is empty and can be reused.
-            (turn.kept.cx, turn.kept.handling) = (Some(cx), self.handling);
+            // The memory of the handler is empty and can be reused. Values of the program end with
+            // the call.
+            turn.kept.handling = self.handling;
+            match cx.extensions().has_any() {
+                false => turn.kept.cx = Some(cx),
+                true => drop(drop_caught(cx)),
+            }
             return Ok(());
         }
         self.keep(connection, cx, turn.kept.permit.take());
@@ -262,7 +267,14 @@ impl Running {
         }
         let mut status = match reason {
             CancelReason::Caller => Status::maybe_ran(Code::Cancelled, "by its caller"),
-            CancelReason::Deadline => Status::maybe_ran(Code::DeadlineExceeded, "at the server"),
+            CancelReason::Deadline => {
+                let most = self.connection.server.limits.deadline;
+                let what = match self.cx.call().budget < most {
+                    true => "at the server".to_owned(),
+                    false => format!("the server allows {most:?} (Server::deadline_max)"),
+                };
+                Status::maybe_ran(Code::DeadlineExceeded, what)
+            }
             CancelReason::Drain => Status::maybe_ran(Code::Draining, "and waits no longer"),
             CancelReason::Connection => return,
         };

@@ -3,7 +3,7 @@
 
 use crate::limits::{
     BODY_MAX, BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, FRAME_MAX,
-    HEADER_LEN, LENT_BYTES_MAX,
+    HEADER_LEN, KEY_NAME_MAX, LENT_BYTES_MAX,
 };
 use crate::status::Status;
 
@@ -95,6 +95,17 @@ impl Hello {
         bytes
     }
 
+    /// As `encode`, of a client whose authorization key has this name, if it has one.
+    pub fn encode_with_key(&self, name: Option<&str>) -> Vec<u8> {
+        let mut bytes = self.encode().to_vec();
+        if let Some(name) = name {
+            let name = &name.as_bytes()[..name.len().min(KEY_NAME_MAX)];
+            bytes.push(name.len() as u8);
+            bytes.extend_from_slice(name);
+        }
+        bytes
+    }
+
     /// Decodes the peer's limits, as far as this side can use them. Bytes that follow belong to a
     /// later version and are ignored.
     ///
@@ -124,6 +135,17 @@ impl Hello {
         }
         Ok(hello)
     }
+}
+
+/// Returns the name of the authorization key that a client claims to have; `None` if it names none,
+/// or what it sends cannot be a name.
+pub fn key_name(hello: &[u8]) -> Option<&str> {
+    let (len, rest) = hello.get(HELLO_LEN..)?.split_first()?;
+    let len = usize::from(*len).min(KEY_NAME_MAX + 1);
+    let name = rest
+        .get(..len)
+        .filter(|it| (1..=KEY_NAME_MAX).contains(&it.len()))?;
+    std::str::from_utf8(name).ok()
 }
 
 fn number_at(bytes: &[u8; HELLO_LEN], at: usize) -> u32 {

@@ -23,7 +23,7 @@ pub use frame::{
     insert_prefix, method_id, reference_frame, response_head, write_reference_head,
     write_request_head,
 };
-pub use hello::{CodecName, Hello, Rejection};
+pub use hello::{CodecName, Hello, Rejection, key_name};
 pub use metadata::Metadata;
 pub use stream::{
     Credit, Item, Window, encode_begun, encode_credit, encode_last, encode_window, write_item_head,

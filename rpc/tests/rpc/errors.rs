@@ -1,6 +1,7 @@
 //! What errors say: which call, where, after what time, and why; each once.
 
 use std::error::Error;
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use tokio_fabric::testing::Net;
@@ -233,4 +234,82 @@ fn a_channel_says_that_its_runtime_has_ended() {
         &gone.to_string(),
         "the runtime in which the channel was connected has ended",
     );
+}
+
+/// No answer to the TCP connect; connected, and no program accepts; no listener.
+#[tokio::test(start_paused = true)]
+async fn failures_to_connect_differ() {
+    let net = Net::new(42);
+    let server = listen(&net, Server::new()).await;
+    let (fabric, at) = (net.node("client").fabric().unwrap(), server.local_addr());
+    let connect = || {
+        let limit = Duration::from_secs(3);
+        let builder = Channel::builder().fabric(&fabric).connect_timeout(limit);
+        builder.connect(at)
+    };
+    net.partition("server", "client");
+    let silent = connect().await.unwrap_err();
+    net.heal("server", "client");
+    net.hang("server");
+    let hangs = connect().await.unwrap_err();
+    net.crash("server");
+    drop(server);
+    net.restart("server");
+    let missing = connect().await.unwrap_err();
+    let why = [
+        (silent, "no answer to the TCP connect"),
+        (hangs, "the TCP connection is made, but nothing answers"),
+        (missing, "connection refused: "),
+    ];
+    for (status, why) in why {
+        expect(&status, Code::Unavailable, Started::NotStarted);
+        let text = status.to_string();
+        assert!(text.starts_with(&format!("connecting to {at}: ")), "{text}");
+        expect_once(&text, why);
+        expect_once(&text, &at.to_string());
+        assert!(!text.contains("call"), "{text}");
+    }
+}
+
+/// The same over real sockets: a listener that never accepts.
+#[tokio::test]
+async fn a_listener_that_never_accepts_differs_from_one_that_is_not_there() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let builder = Channel::builder().connect_timeout(Duration::from_millis(200));
+    let silent = builder.connect(at).await.unwrap_err().to_string();
+    expect_once(&silent, "the TCP connection is made, but nothing answers");
+    drop(listener);
+    let missing = Channel::connect(at).await.unwrap_err().to_string();
+    expect_once(&missing, "no listener at that address");
+}
+
+/// "The server drains."
+#[tokio::test(start_paused = true)]
+async fn a_draining_server_says_so_and_what_to_do() {
+    let (client, seen, server) = probe().await;
+    let running = tokio::spawn(client.wait(Some(1_000)).into_future());
+    seen.wait_for(&seen.started, 1).await;
+    let (refused, ()) = tokio::join!(
+        async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            client.nothing().await.unwrap_err()
+        },
+        server.drain(Duration::from_secs(5))
+    );
+    expect(&refused, Code::Draining, Started::NotStarted);
+    expect_once(&refused.to_string(), "it takes no new calls");
+    running.await.unwrap().unwrap();
+}
+
+/// The limit of the server differs from that of the caller.
+#[tokio::test(start_paused = true)]
+async fn a_deadline_of_the_server_differs_from_that_of_the_caller() {
+    let server = Server::new().deadline_max(Duration::from_secs(2));
+    let (client, _, _server) = probe_with(server).await;
+    let late = client.wait(None).await.unwrap_err();
+    expect(&late, Code::DeadlineExceeded, Started::MaybeRan);
+    let text = late.to_string();
+    expect_once(&text, ": the deadline passed after 2");
+    expect_once(&text, "the server allows 2s (Server::deadline_max)");
 }

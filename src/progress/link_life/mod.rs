@@ -75,7 +75,19 @@ impl Port {
                         self.waker.wake_by_ref();
                         continue;
                     }
-                    let what = "the peer did not do its part of the handshake in time";
+                    let what = match state.io.local {
+                        None => {
+                            "no answer to the TCP connect in time: the host is down, or a firewall \
+                             drops what is sent to it"
+                        }
+                        Some(_) if state.connect.is_accepting => {
+                            "the peer did not do its part of the handshake in time"
+                        }
+                        Some(_) => {
+                            "the TCP connection is made, but nothing answers on it in time: the \
+                             peer's program hangs, does not accept, or has no descriptors left"
+                        }
+                    };
                     self.fail(state, Error::new(ErrorKind::TimedOut, what));
                 }
                 LinkAction::FailEof => {

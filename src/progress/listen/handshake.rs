@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 use crate::edges::{check_edge, state_machine};
 use crate::eq::{ConnectParams, Verdict};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::limits::REJECT_TIMEOUT;
 use crate::proto::{Challenge, ChallengeResult, ProvenKey};
 use crate::sync::TicketHolder;
@@ -201,9 +201,20 @@ impl<H: RequestHandler> ListenTask<H> {
     }
 
     /// Counts and logs an invalid peer, whose connection closes for what it sent.
-    fn close_for(&self, peer: &IncomingPeer, error: &Error) -> bool {
+    fn close_for(&mut self, peer: &IncomingPeer, error: &Error) -> bool {
         let from = peer.link.peer_addr();
-        self.shared.lock().stats.invalid += 1;
+        let is_unauthorized = error.kind() == ErrorKind::NotAuthorized;
+        {
+            let stats = &mut self.shared.lock().stats;
+            stats.invalid += 1;
+            stats.unauthorized += u64::from(is_unauthorized);
+        }
+        if is_unauthorized {
+            if let Some(left_out) = self.unauthorized.admit(self.clock.now()) {
+                tracing::info!(%from, %error, left_out, "a peer is not authorized");
+            }
+            return false;
+        }
         tracing::debug!(%from, %error, "a connection that is no request is closed");
         false
     }

@@ -26,6 +26,7 @@
 mod events;
 mod half_open;
 mod handshake;
+mod log_rate;
 mod pause;
 mod task;
 mod wake;

@@ -22,6 +22,7 @@ use crate::wire::CmDecoder;
 
 use super::half_open::HandshakeDeadlines;
 use super::handshake::{HandshakeState, IncomingPeer};
+use super::log_rate::LogRate;
 use super::pause::AcceptPause;
 use super::wake::{ListenWake, PeerWaker};
 use super::{BoundListener, ListenConfig, RequestHandler};
@@ -45,6 +46,8 @@ pub(super) struct ListenTask<H> {
     /// Peers whose request waits for room at the handler, oldest first.
     pub(super) pending: VecDeque<u64>,
     pub(super) next: u64,
+    /// Bounds the rate at which peers are logged whose certificates are rejected.
+    pub(super) unauthorized: LogRate,
     pub(super) paused_until: Option<Instant>,
     pub(super) stopped: bool,
     /// The reason why the listener closed by itself, until the handler has taken the report.
@@ -70,6 +73,7 @@ impl<H: RequestHandler> ListenTask<H> {
             deadlines: HandshakeDeadlines::new(),
             pending: VecDeque::new(),
             next: 0,
+            unauthorized: LogRate::default(),
             paused_until: None,
             stopped: false,
             broken: None,
