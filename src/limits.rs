@@ -231,6 +231,11 @@ pub const DIRECT_RECEIVE_MIN: usize = 16 << 10;
 /// Bytes per direct receive or send: 0.3 ms for a processor that moves 3 GB/s. A quarter of this
 /// size took 16 % more CPU time per byte of large messages and RMA.
 pub const DIRECT_PIECE_MAX: usize = 1 << 20;
+/// Bytes of the ring of one direction between two processes of one host: more than two wake-ups'
+/// worth of what a processor copies meanwhile. A quarter of it moved a fourth as many bytes.
+pub const LOCAL_RING_LEN: usize = 1 << 20;
+pub(crate) const LOCAL_RING_LEN_MIN: usize = 64 << 10;
+pub(crate) const LOCAL_RING_LEN_MAX: usize = 4 << 20;
 /// How often a receiver that is faster than its sender is woken for a large payload, at least: each
 /// time an eighth of it has arrived, or [`DIRECT_PIECE_MAX`]. The sender pays for wake-ups too.
 pub(crate) const WAKES_PER_PAYLOAD: u64 = 8;

@@ -66,9 +66,10 @@ pub(super) unsafe fn zero_plain(into: Span) {
 /// Copies out of shared memory: `into.len()` bytes at `offset` of `segment`.
 ///
 /// # Safety
-/// - `segment` is one whole segment of writable region memory, allocated during the whole call, and
+/// - `segment` is one whole segment of writable region memory, or one whole mapping of memory that
+///   another process writes or reads, there during the whole call, and
 /// - all of this process touches it through the shared functions of this module only, meanwhile.
-pub(super) unsafe fn read_shared(segment: Span, offset: usize, mut into: &mut [u8]) {
+pub(crate) unsafe fn read_shared(segment: Span, offset: usize, mut into: &mut [u8]) {
     let mut at = offset;
     assert_within(segment, offset, into.len());
     while !into.is_empty() {
@@ -102,7 +103,7 @@ pub(super) unsafe fn read_shared(segment: Span, offset: usize, mut into: &mut [u
 ///
 /// # Safety
 /// As for [`read_shared`].
-pub(super) unsafe fn write_shared(segment: Span, offset: usize, mut from: &[u8]) {
+pub(crate) unsafe fn write_shared(segment: Span, offset: usize, mut from: &[u8]) {
     let mut at = offset;
     assert_within(segment, offset, from.len());
     while !from.is_empty() {

@@ -67,10 +67,10 @@ pub use traits::{
 pub(crate) use access_error::AccessError;
 pub(crate) use attached::RegionTraits;
 pub(crate) use buffer_cursor::BufferCursor;
+pub(crate) use copy::{read_shared, write_shared};
 pub(crate) use device::SharedHmemOps;
 pub(crate) use memory::{Memory, RegionUse};
 pub(crate) use owned_buffer::{OwnedBuffer, OwnedBuffers};
-#[cfg(feature = "tls")]
 pub(crate) use payload::Slices;
 pub(crate) use payload::{Leases, Payload, zeroed};
 pub(crate) use quiesced_access::QuiescedAccess;
@@ -78,7 +78,7 @@ pub(crate) use range::check_kernel_copies;
 pub(crate) use region::RegionMemory;
 pub(crate) use send_batch::{BounceBuffer, FrameStep, OutFrame, SendBatch};
 pub(crate) use shared::{ReleaseListener, join_windows, range_within};
-pub(crate) use span::SpanList;
+pub(crate) use span::{Span, SpanList};
 pub(crate) use stage::Stage;
 pub(crate) use traits::{LocalUse, Refused};
 pub(crate) use watch::{Notices, WatchGuard, can_watch};

@@ -39,7 +39,6 @@ enum Parts {
 
 /// Bytes where they lie, in order. Up to 16 slices, the frames of a few messages, need no
 /// allocation.
-#[cfg(feature = "tls")]
 pub(crate) type Slices<'a> = SmallVec<[&'a [u8]; 16]>;
 
 /// Zeros to be sent.
@@ -278,7 +277,6 @@ impl Payload {
     /// Appends slices of a range, which must lie within, where it lies in memory. False if no slice
     /// may be made of a part of it (memory-model rule 2): the range is copied instead, and the
     /// slices that were appended mean nothing.
-    #[cfg(feature = "tls")]
     pub(crate) fn slices<'a>(&'a self, offset: usize, len: usize, into: &mut Slices<'a>) -> bool {
         self.assert_within(offset, len);
         let (mut skip, mut left) = (offset, len);

@@ -14,7 +14,6 @@
 use std::collections::VecDeque;
 
 use super::access_error::AccessError;
-#[cfg(feature = "tls")]
 use super::payload::Slices;
 use super::payload::{Leases, Payload};
 use super::span::{Span, SpanList};
@@ -151,7 +150,6 @@ impl OutFrame {
 
     /// Appends slices of the `len` bytes behind the next `skipped` ones, which must be there, where
     /// they lie in memory; see [`Payload::slices`].
-    #[cfg(feature = "tls")]
     fn slices<'a>(
         &'a self,
         head: &'a [u8],
@@ -407,7 +405,6 @@ impl SendBatch {
 
     /// Appends slices of up to `len` bytes behind the next `skipped` ones; returns how many bytes
     /// these are, or `None` if some of them can only be copied.
-    #[cfg(feature = "tls")]
     pub(crate) fn slices<'a>(
         &'a self,
         mut skipped: usize,

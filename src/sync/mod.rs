@@ -4,6 +4,7 @@
 //! for it.
 
 mod attach;
+mod awaited_count;
 mod dependents;
 mod gate;
 mod handover;
@@ -19,6 +20,7 @@ mod ticket;
 mod wake;
 
 pub(crate) use attach::Attachable;
+pub(crate) use awaited_count::AwaitedCount;
 pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drain, DrainScope, Gate, GateError, GateGuard, HasGate, Role};
 #[cfg(feature = "test-util")]
@@ -41,6 +43,7 @@ pub(crate) use wake::{WaiterKey, Waiters, WakeList};
 #[cfg(loom)]
 pub(crate) fn models() -> impl Iterator<Item = model::Model> {
     let all = [
+        awaited_count::models::MODELS,
         gate::models::MODELS,
         handover::models::MODELS,
         manual::models::MODELS,

@@ -21,7 +21,8 @@ use datagrams::FaultDatagrams;
 use super::wrapped::leave_to_inner;
 use super::{
     Clock, DatagramOptions, DatagramSocket, IoSizes, KeepAliveConfig, Link, LinkStats, Listener,
-    Outcome, RawLink, Receive, Received, SendBatch, TrafficMark, Transport,
+    LocalCarrier, LocalParts, Outcome, RawLink, Receive, Received, SendBatch, TrafficMark,
+    Transport,
 };
 use crate::error::Result;
 use crate::identity::PeerIdentity;
@@ -201,6 +202,10 @@ impl FaultInjector {
 
 impl Transport for FaultInjector {
     leave_to_inner!();
+
+    fn localize(&self, link: &mut dyn Link, parts: LocalParts) -> Result<()> {
+        self.inner.localize(link, parts)
+    }
 
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
         self.inner.listen(address)
@@ -448,6 +453,14 @@ impl Link for FaultLink {
 
     fn take_raw(&mut self) -> Option<RawLink> {
         self.inner.take_raw()
+    }
+
+    fn set_carrier(&mut self, carrier: LocalCarrier) -> Result<()> {
+        self.inner.set_carrier(carrier)
+    }
+
+    fn is_local(&self) -> bool {
+        self.inner.is_local()
     }
 
     fn peer_identity(&self) -> Option<PeerIdentity> {

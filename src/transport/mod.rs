@@ -58,6 +58,8 @@ mod facts;
 #[cfg(any(test, feature = "test-util"))]
 mod fault;
 mod interfaces;
+#[allow(unsafe_code)]
+mod local;
 mod loopback;
 mod manual;
 mod processor;
@@ -100,6 +102,8 @@ pub use fault::FaultPlan;
 #[cfg(feature = "test-util")]
 pub(crate) use fault::Faults;
 pub(crate) use interfaces::interfaces;
+pub(crate) use local::LocalCarrier;
+pub(crate) use local::LocalParts;
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::{Host, LoopbackNet, WireState};
 pub(crate) use manual::ManualReactor;
@@ -212,6 +216,17 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
         options: &DatagramOptions,
         waker: Waker,
     ) -> Result<Box<dyn DatagramSocket>>;
+
+    /// Moves the bytes that follow through shared memory, each direction as soon as both sides are
+    /// ready for it. What is submitted to the link stays so.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`]: this transport moves no bytes that way; or nothing more can be
+    /// mapped or watched, or the link is not connected any more. Nothing has changed then.
+    fn localize(&self, _link: &mut dyn Link, _parts: LocalParts) -> Result<()> {
+        let what = "this backend moves no bytes through shared memory";
+        Err(Error::new(ErrorKind::Unsupported, what))
+    }
 
     /// Does the backend's own work: harvests and submits to a ring. The driver calls it first in
     /// each of its polls, since it makes links ready. Ready if there was anything to do; pending
@@ -372,6 +387,16 @@ pub(crate) trait Link: Send {
     /// Returns the socket, if there is one and the connection is not broken.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    /// Gives the link a carrier; see [`Transport::localize`].
+    fn set_carrier(&mut self, _carrier: LocalCarrier) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "a link of another kind"))
+    }
+
+    /// Returns true once the bytes of both directions go through shared memory.
+    fn is_local(&self) -> bool {
+        false
     }
 
     /// Has the system probe the peer's system when the connection has been silent (`SO_KEEPALIVE`);

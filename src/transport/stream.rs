@@ -13,7 +13,10 @@ use submissions::{RecvSlot, SendSlot};
 
 #[cfg(any(test, feature = "test-util"))]
 use super::IoSizes;
-use super::{KeepAliveConfig, Link, LinkStats, Outcome, RawLink, Receive, SendBatch, TrafficMark};
+use super::{
+    KeepAliveConfig, Link, LinkStats, LocalCarrier, Outcome, RawLink, Receive, SendBatch,
+    TrafficMark,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
 
@@ -31,6 +34,12 @@ pub(super) trait Stream: Send {
 
     /// Reports the peer's end, without reading.
     fn poll_watch(&mut self, io: &mut Submissions);
+
+    /// Ready once the peer has ended its stream, or the connection is broken; the bytes that follow
+    /// come another way, and nothing is received. Pending: the waker is registered.
+    fn poll_end(&mut self, _io: &mut Submissions) -> Poll<Result<()>> {
+        Poll::Pending
+    }
 
     /// Registers the waker for a receive or a watch that was submitted, or wakes it. Reads nothing.
     fn arm(&mut self, io: &mut Submissions);
@@ -83,6 +92,8 @@ pub(super) trait Stream: Send {
 pub(super) struct StreamLink<S> {
     io: Submissions,
     stream: S,
+    /// Set once bytes may go through shared memory.
+    local: Option<Box<LocalCarrier>>,
 }
 
 impl<S: Stream> StreamLink<S> {
@@ -91,6 +102,7 @@ impl<S: Stream> StreamLink<S> {
         let mut link = StreamLink {
             io: Submissions::new(ConnPhase::Connecting, local, peer, waker),
             stream,
+            local: None,
         };
         link.poll_connect();
         if link.io.conn != ConnPhase::Connecting {
@@ -104,6 +116,7 @@ impl<S: Stream> StreamLink<S> {
         StreamLink {
             io: Submissions::new(ConnPhase::Open, local, peer, waker),
             stream,
+            local: None,
         }
     }
 
@@ -119,15 +132,39 @@ impl<S: Stream> StreamLink<S> {
 
     fn poll_send(&mut self) {
         if !matches!(self.io.send, SendSlot::Idle | SendSlot::Ended(..)) {
-            self.stream.poll_send(&mut self.io);
+            self.send_now();
+        }
+    }
+
+    #[inline]
+    fn send_now(&mut self) {
+        match &mut self.local {
+            None => self.stream.poll_send(&mut self.io),
+            Some(local) => {
+                let done = local.poll_send(&mut self.io, &mut self.stream);
+                self.break_if(done);
+            }
         }
     }
 
     fn poll_receive(&mut self) {
-        match self.io.recv {
-            RecvSlot::Idle | RecvSlot::Ended(_) => {}
-            RecvSlot::Watching => self.stream.poll_watch(&mut self.io),
-            _ => self.stream.poll_receive(&mut self.io),
+        match (&self.io.recv, &mut self.local) {
+            (RecvSlot::Idle | RecvSlot::Ended(_), _) => {}
+            (RecvSlot::Watching, _) => self.stream.poll_watch(&mut self.io),
+            (_, None) => self.stream.poll_receive(&mut self.io),
+            (_, Some(local)) => {
+                let done = local.poll_receive(&mut self.io, &mut self.stream);
+                self.break_if(done);
+            }
+        }
+    }
+
+    /// Resets the connection if the peer has broken the protocol of the memory they share.
+    #[inline]
+    fn break_if(&mut self, done: Result<()>) {
+        if let Err(error) = done {
+            self.stream.abort();
+            self.io.break_off(error);
         }
     }
 
@@ -155,7 +192,14 @@ impl<S: Stream> StreamLink<S> {
         if !submitted {
             self.io.notify();
         } else if self.io.is_up() && !self.io.will_be_polled {
-            self.stream.arm(&mut self.io);
+            match &mut self.local {
+                Some(local) if self.io.armed().is_some() => {
+                    let done = local.arm(&mut self.io, &mut self.stream);
+                    self.break_if(done);
+                    self.io.notify_if_received();
+                }
+                _ => self.stream.arm(&mut self.io),
+            }
         }
     }
 }
@@ -171,7 +215,7 @@ impl<S: Stream> Link for StreamLink<S> {
 
     fn send(&mut self, batch: Box<SendBatch>) {
         if self.io.submit_send(batch) && self.io.is_up() {
-            self.stream.poll_send(&mut self.io);
+            self.send_now();
         }
     }
 
@@ -237,7 +281,13 @@ impl<S: Stream> Link for StreamLink<S> {
         if !self.io.is_up() || self.io.armed().is_none() {
             return None;
         }
-        self.stream.try_receive(&mut self.io);
+        match &mut self.local {
+            None => self.stream.try_receive(&mut self.io),
+            Some(local) => {
+                let done = local.try_receive(&mut self.io, &mut self.stream);
+                self.break_if(done);
+            }
+        }
         let outcome = self.io.take_received()?;
         self.io.will_be_polled = true;
         Some(outcome)
@@ -265,11 +315,30 @@ impl<S: Stream> Link for StreamLink<S> {
     }
 
     fn unread_bytes(&self) -> usize {
-        self.stream.unread_bytes()
+        let local = self.local.as_ref().map_or(0, |local| local.unread_bytes());
+        self.stream.unread_bytes() + local
     }
 
     fn stats(&self) -> Option<LinkStats> {
-        self.stream.stats()
+        let stats = self.stream.stats()?;
+        Some(match &self.local {
+            None => stats,
+            Some(local) => local.add_stats(stats),
+        })
+    }
+
+    fn set_carrier(&mut self, carrier: LocalCarrier) -> Result<()> {
+        if self.io.conn != ConnPhase::Open {
+            return Err(Error::new(ErrorKind::BadState, "the link is not connected"));
+        }
+        carrier.open();
+        self.local = Some(Box::new(carrier));
+        self.io.waker.wake_by_ref();
+        Ok(())
+    }
+
+    fn is_local(&self) -> bool {
+        self.local.as_ref().is_some_and(|local| local.is_complete())
     }
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {
@@ -287,7 +356,8 @@ impl<S: Stream> Link for StreamLink<S> {
     fn take_raw(&mut self) -> Option<RawLink> {
         let is_idle = self.io.conn == ConnPhase::Open
             && matches!(self.io.send, SendSlot::Idle)
-            && matches!(self.io.recv, RecvSlot::Idle | RecvSlot::Watching);
+            && matches!(self.io.recv, RecvSlot::Idle | RecvSlot::Watching)
+            && self.local.is_none();
         match is_idle {
             true => self.stream.take_raw(&self.io),
             false => None,

@@ -16,6 +16,7 @@
 
 mod calls;
 mod clock;
+mod doorbell;
 mod listener;
 mod low_water;
 mod mmsg;
@@ -54,7 +55,7 @@ use tokio::runtime::Handle;
 use self::watched::{ReadyGuard, Watched};
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
-use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport, at_port};
+use super::{Backend, Clock, Link, Listener, LocalParts, PortRange, RawLink, Transport, at_port};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::limits::LISTEN_BACKLOG;
 
@@ -137,6 +138,16 @@ impl Transport for EpollTransport {
         let readiness =
             readiness::EpollReadiness::new(&self.runtime, self.poller.clone(), fd, waker)?;
         Ok(Box::new(udp::UdpSocket::new(readiness)?))
+    }
+
+    fn localize(&self, link: &mut dyn Link, parts: LocalParts) -> Result<()> {
+        let carrier = parts.into_carrier(|bell| {
+            let _runtime = self.runtime.enter();
+            let poller = self.poller.as_ref();
+            let bell = register_for(bell, Interest::READABLE, poller, "watching a doorbell")?;
+            Ok(Box::new(doorbell::EpollDoorbell(bell)))
+        })?;
+        link.set_carrier(carrier)
     }
 
     fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<Result<()>> {

@@ -181,6 +181,25 @@ impl Stream for EpollStream {
         io.end_watch(error);
     }
 
+    fn poll_end(&mut self, io: &mut Submissions) -> Poll<Result<()>> {
+        let Some(fd) = &self.fd else {
+            return Poll::Pending;
+        };
+        loop {
+            let mut guard = ready!(poll_ready(fd, IoDirection::Read, &io.waker))?;
+            if guard.is_read_closed() {
+                guard.retain_ready();
+                if let Ok(Err(error)) = sockopt::socket_error(guard.get_inner()) {
+                    let error = Error::from_io(&error.into(), "watching a connection");
+                    self.watch_error = Some(error);
+                }
+                // The system reports its error once; whoever asks again gets the same answer.
+                return Poll::Ready(self.watch_error.clone().map_or(Ok(()), Err));
+            }
+            guard.clear_ready();
+        }
+    }
+
     fn arm(&mut self, io: &mut Submissions) {
         let Some(fd) = &self.fd else { return };
         match poll_ready(fd, IoDirection::Read, &io.waker) {

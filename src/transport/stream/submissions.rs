@@ -121,6 +121,9 @@ pub(in crate::transport) struct Submissions {
     pub(in crate::transport) waker: Waker,
     pub(in crate::transport) peer: SocketAddr,
     pub(in crate::transport) local: SocketAddr,
+    /// Number of bytes sent, and received.
+    pub(in crate::transport) sent: u64,
+    pub(in crate::transport) received: u64,
     /// True if the send is tried first when both directions could move.
     pub(super) send_first: bool,
     /// True if the last try had an outcome, so that the caller polls again and needs no wake.
@@ -142,6 +145,8 @@ impl Submissions {
             waker,
             peer,
             local,
+            sent: 0,
+            received: 0,
             send_first: false,
             will_be_polled: false,
         }
@@ -243,6 +248,7 @@ impl Submissions {
             return;
         }
         let result = result.map_err(|error| error.with_peer(self.peer));
+        self.sent += *result.as_ref().unwrap_or(&0) as u64;
         if let SendSlot::Submitted(batch) = mem::replace(&mut self.send, SendSlot::Idle) {
             check_step::<SendSlot>("Submitted", "Ended");
             self.send = SendSlot::Ended(batch, result);
@@ -323,6 +329,7 @@ impl Submissions {
 
     /// Ends the armed receive with bytes: in its destination, or in a staging buffer.
     pub(in crate::transport) fn end_receive(&mut self, len: usize, stage: Option<Stage>) {
+        self.received += len as u64;
         self.end_receive_with(|direct| match direct {
             Some(direct) => Received::Direct { direct, len },
             None => Received::Stage(stage.expect("bytes without a destination are in a stage")),

@@ -24,6 +24,7 @@ use super::fault::Faults;
 use super::select::Selection;
 use super::*;
 use crate::buf::Memory;
+use crate::limits::{LOCAL_RING_LEN, LOCAL_RING_LEN_MIN};
 use crate::sync::ProgressTask;
 
 /// Reports once that tests are left out on io_uring; not by `println!`, whose output the test
@@ -163,6 +164,8 @@ pub(in crate::transport) struct TestTransport {
     pub(in crate::transport) transport: Arc<dyn Transport>,
     /// The name of its backend and options.
     name: &'static str,
+    /// The length of the rings in shared memory through which its connections' bytes go.
+    local: Option<usize>,
     /// Ends the driver's thread when dropped, if there is one.
     #[cfg_attr(
         not(feature = "io-uring"),
@@ -202,6 +205,7 @@ impl TestTransport {
         Ok(TestTransport {
             transport,
             name,
+            local: None,
             drives,
         })
     }
@@ -237,10 +241,14 @@ impl TestTransport {
 
     /// One transport per kind of socket, and the in-process one.
     pub(super) fn all() -> impl Iterator<Item = TestTransport> {
-        [TestTransport::epoll(), TestTransport::loopback()]
-            .into_iter()
-            .chain(TestTransport::io_uring())
-            .chain(TestTransport::thread())
+        [
+            TestTransport::epoll(),
+            TestTransport::local(LOCAL_RING_LEN),
+            TestTransport::loopback(),
+        ]
+        .into_iter()
+        .chain(TestTransport::io_uring())
+        .chain(TestTransport::thread())
     }
 
     pub(in crate::transport) fn epoll() -> TestTransport {
@@ -249,6 +257,21 @@ impl TestTransport {
 
     pub(super) fn loopback() -> TestTransport {
         TestTransport::new("loopback", Backend::Loopback, None)
+    }
+
+    /// TCP, with the bytes of each connection in shared memory, in rings of this length.
+    pub(super) fn local(ring_len: usize) -> TestTransport {
+        TestTransport {
+            local: Some(ring_len),
+            ..TestTransport::new("local", Backend::Epoll, None)
+        }
+    }
+
+    pub(super) fn local_with(plan: FaultPlan) -> TestTransport {
+        TestTransport {
+            local: Some(LOCAL_RING_LEN_MIN),
+            ..TestTransport::new("local with faults", Backend::Epoll, Some(plan))
+        }
     }
 
     pub(super) fn epoll_with(plan: FaultPlan) -> TestTransport {
@@ -302,6 +325,13 @@ impl TestTransport {
         assert_eq!(near.link.peer_addr(), to);
         assert_eq!(near.link.local_addr(), far.link.peer_addr());
         assert_eq!(near.link.peer_addr(), far.link.local_addr());
+        if let Some(ring_len) = self.local {
+            let links = [&mut near.link, &mut far.link];
+            for (link, parts) in links.into_iter().zip(super::local::parts_of_len(ring_len)) {
+                let localized = self.transport.localize(&mut **link, parts);
+                localized.expect("both are of this process");
+            }
+        }
         (near, far)
     }
 }

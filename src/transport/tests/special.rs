@@ -76,6 +76,7 @@ async fn an_idle_connection_holds_no_staging_buffer() {
     let world = TestTransport {
         transport: Arc::new(EpollTransport::new(runtime, None)),
         name: "epoll",
+        local: None,
         drives: None,
     };
     let (mut near, mut far) = world.pair().await;

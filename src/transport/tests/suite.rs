@@ -1,7 +1,7 @@
 //! Requirements for every backend.
 
 use super::*;
-use crate::limits::DIRECT_PIECE_MAX;
+use crate::limits::{DIRECT_PIECE_MAX, LOCAL_RING_LEN_MIN as SMALL};
 
 /// Runs each of these tests on every backend.
 macro_rules! on_every_backend {
@@ -9,6 +9,21 @@ macro_rules! on_every_backend {
         mod epoll {
             $(#[tokio::test] async fn $test() {
                 super::$test(super::TestTransport::epoll()).await
+            })*
+        }
+        mod local {
+            $(#[tokio::test] async fn $test() {
+                super::$test(super::TestTransport::local(super::SMALL)).await
+            })*
+        }
+        mod local_with_faults {
+            $(#[tokio::test] async fn $test() {
+                super::$test(super::TestTransport::local_with(super::faults())).await
+            })*
+        }
+        mod local_on_many_threads {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $test() {
+                super::$test(super::TestTransport::local(super::SMALL)).await
             })*
         }
         mod loopback {

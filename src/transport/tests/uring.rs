@@ -30,6 +30,7 @@ pub(super) fn made(made: Result<UringTransport>) -> Option<(TestTransport, Arc<U
     let world = TestTransport {
         transport: Arc::clone(&transport) as Arc<dyn Transport>,
         name: "io-uring",
+        local: None,
         drives: None,
     };
     Some((world, transport))
@@ -50,6 +51,7 @@ fn thread_ring(submissions: u32, completions: u32) -> Option<(TestTransport, Arc
     let world = TestTransport {
         transport,
         name: "io-uring on a thread",
+        local: None,
         drives: Some(drives),
     };
     Some((world, ring))

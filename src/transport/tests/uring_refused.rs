@@ -78,6 +78,7 @@ async fn a_ring_of_a_thread_that_fails_leaks_what_the_kernel_has() {
     let world = TestTransport {
         transport: Arc::clone(&ring) as Arc<dyn Transport>,
         name: "io-uring on a thread",
+        local: None,
         drives: None,
     };
     let (mut near, mut far) = world.pair().await;

@@ -1,0 +1,425 @@
+//! A connection whose bytes go through rings in shared memory, under a socket that stays open.
+//!
+//! ```text
+//!   sends      Socket ──the peer reads the ring──▶ Ring
+//!   receives   Socket ──the peer has begun──▶ Rest(n) ──n bytes of the socket received──▶ Ring
+//! ```
+//! Each direction changes once, at a byte that the sender names: the first so many bytes went
+//! through the socket, and all others are in the ring. So their order is that of one stream, and
+//! the protocol above does not know.
+//!
+//! The socket says that the peer has ended its stream, or is gone: what it wrote to the ring before
+//! is received first. A side that finds nothing to read, or no room, sleeps on its doorbell; the
+//! other side rings it only then.
+
+use std::cell::Cell;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use super::memory::SharedFile;
+use super::ring::{RingReader, RingWriter, map_rings};
+use crate::buf::{AccessError, SendBatch, Slices, Stage};
+use crate::edges::{check_edge, state_machine};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::DIRECT_PIECE_MAX;
+use crate::transport::stream::{Stream, Submissions};
+use crate::transport::{LinkStats, Receive};
+
+/// A descriptor that the peer writes to when this side sleeps.
+pub(in crate::transport) trait Doorbell: Send {
+    /// Registers the waker for the next time that the peer rings. If it has rung since the last
+    /// call, the waker may be woken at once.
+    fn register(&mut self, waker: &Waker);
+}
+
+/// What both sides have after the rendezvous: the file that they share, and their doorbells.
+pub(crate) struct LocalParts {
+    pub(super) file: SharedFile,
+    /// 0: this side has made the file.
+    pub(super) side: usize,
+    pub(super) own_bell: OwnedFd,
+    pub(super) peer_bell: OwnedFd,
+}
+
+debug_fields!(LocalParts, self => side: self.side);
+
+impl LocalParts {
+    /// Makes the carrier, with its own doorbell watched by `watch`.
+    pub(in crate::transport) fn into_carrier(
+        self,
+        watch: impl FnOnce(OwnedFd) -> Result<Box<dyn Doorbell>>,
+    ) -> Result<LocalCarrier> {
+        let (writer, reader) = map_rings(&self.file, self.side)?;
+        Ok(LocalCarrier {
+            writer,
+            reader,
+            own_bell: watch(self.own_bell)?,
+            peer_bell: self.peer_bell,
+            sends: SendPath::Socket,
+            receives: ReceivePath::Socket,
+            heard: Cell::new(Heard {
+                written: 0,
+                at: Instant::now(),
+            }),
+        })
+    }
+}
+
+/// Which way sent bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SendPath {
+    Socket,
+    Ring,
+}
+
+state_machine! { SendPath {
+    Socket => [Ring],
+    Ring => [],
+}}
+
+/// Which way the next bytes come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReceivePath {
+    Socket,
+    /// Through the socket until so many bytes in all have come that way.
+    Rest(u64),
+    Ring,
+}
+
+state_machine! { ReceivePath {
+    Socket => [Rest],
+    Rest => [Ring],
+    Ring => [],
+}}
+
+/// When the peer was last seen to write to its ring.
+#[derive(Clone, Copy)]
+struct Heard {
+    written: u64,
+    at: Instant,
+}
+
+/// The rings of one connection, and the state of each direction.
+pub(crate) struct LocalCarrier {
+    writer: RingWriter,
+    reader: RingReader,
+    own_bell: Box<dyn Doorbell>,
+    peer_bell: OwnedFd,
+    sends: SendPath,
+    receives: ReceivePath,
+    heard: Cell<Heard>,
+}
+
+impl fmt::Debug for LocalCarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalCarrier")
+            .field("sends", &self.sends)
+            .field("receives", &self.receives)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LocalCarrier {
+    /// Tells the peer that this side takes bytes out of the ring from now on.
+    pub(in crate::transport) fn open(&self) {
+        self.reader.open();
+    }
+
+    /// Returns true once both directions go through the rings.
+    pub(in crate::transport) fn is_complete(&self) -> bool {
+        (self.sends, self.receives) == (SendPath::Ring, ReceivePath::Ring)
+    }
+
+    /// Rings, if the peer sleeps.
+    fn ring_if(&self, sleeps: bool) {
+        if sleeps {
+            // It fails only if the count in the descriptor is at its maximum: then it has been
+            // rung.
+            let _ = rustix::io::write(&self.peer_bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Sends the submitted batch, as much as there is room for.
+    ///
+    /// # Errors
+    /// The peer has broken the ring's protocol, and the connection with it.
+    pub(in crate::transport) fn poll_send(
+        &mut self,
+        io: &mut Submissions,
+        socket: &mut impl Stream,
+    ) -> Result<()> {
+        if self.sends == SendPath::Socket {
+            if io.is_send_in_flight() || !self.writer.is_read() {
+                socket.poll_send(io);
+                return Ok(());
+            }
+            self.writer.begin(io.sent);
+            check_edge(&self.sends, &SendPath::Ring);
+            self.sends = SendPath::Ring;
+        }
+        let Some(batch) = io.batch() else {
+            return Ok(());
+        };
+        let mut room = self.writer.room()?;
+        while room == 0 && !self.writer.is_abandoned() {
+            self.own_bell.register(&io.waker);
+            if self.writer.sleep_for_room() {
+                return Ok(());
+            }
+            room = self.writer.room()?;
+        }
+        if self.writer.is_abandoned() {
+            let gone = Error::new(ErrorKind::ConnectionReset, "by the peer");
+            io.end_send(Err(gone));
+            return Ok(());
+        }
+        let len = room.min(io.sizes.send).min(DIRECT_PIECE_MAX);
+        let (sent, refused) = self.write(batch, len);
+        let sleeps = self.writer.publish(sent);
+        self.ring_if(sleeps);
+        io.end_send(match refused {
+            Some(refused @ AccessError::Fault(_)) if sent == 0 => Err(refused.error("sending")),
+            _ => Ok(sent),
+        });
+        Ok(())
+    }
+
+    /// Writes up to `len` bytes of the batch to the ring; returns how many, and the reason if memory
+    /// was refused.
+    fn write(&mut self, batch: &SendBatch, len: usize) -> (usize, Option<AccessError>) {
+        let mut slices = Slices::new();
+        if let Some(count) = batch.slices(0, len, &mut slices) {
+            let mut written = 0;
+            for bytes in slices {
+                self.writer.write(written, bytes);
+                written += bytes.len();
+            }
+            return (count, None);
+        }
+        let mut stage = Stage::take();
+        let mut written = 0;
+        loop {
+            let block = stage.spare();
+            let wanted = block.len().min(len - written);
+            let (count, refused) = batch.copy_out(written, &mut block[..wanted]);
+            self.writer.write(written, &block[..count]);
+            written += count;
+            if count < wanted || written == len || refused.is_some() {
+                return (written, refused);
+            }
+        }
+    }
+
+    /// Receives for the armed receive.
+    ///
+    /// # Errors
+    /// As for [`poll_send`](Self::poll_send).
+    pub(in crate::transport) fn poll_receive(
+        &mut self,
+        io: &mut Submissions,
+        socket: &mut impl Stream,
+    ) -> Result<()> {
+        while io.armed().is_some() {
+            if self.receives != ReceivePath::Ring && !self.turn_to_ring(io)? {
+                socket.poll_receive(io);
+                if io.armed().is_none() || !self.sleep(io) {
+                    continue;
+                }
+                return Ok(());
+            }
+            if self.take_available(io)? {
+                return Ok(());
+            }
+            match socket.poll_end(io) {
+                // What it has written before its end comes first.
+                Poll::Ready(end) if self.reader.available()? == 0 => match end {
+                    Ok(()) => io.end_stream(),
+                    Err(error) => io.fail_receive(error),
+                },
+                Poll::Ready(_) => {}
+                Poll::Pending if self.sleep(io) => return Ok(()),
+                Poll::Pending => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks whether the next bytes are in the ring.
+    fn turn_to_ring(&mut self, io: &Submissions) -> Result<bool> {
+        if self.receives == ReceivePath::Socket {
+            let Some(begun) = self.reader.begun() else {
+                return Ok(false);
+            };
+            self.go(ReceivePath::Rest(begun));
+        }
+        let ReceivePath::Rest(begun) = self.receives else {
+            return Ok(true);
+        };
+        if io.received > begun {
+            let what = "it has sent more through the socket than it says";
+            return Err(Error::new(ErrorKind::ProtocolViolation, what));
+        }
+        let is_rest_here = io.received == begun;
+        if is_rest_here {
+            self.go(ReceivePath::Ring);
+        }
+        Ok(is_rest_here)
+    }
+
+    fn go(&mut self, to: ReceivePath) {
+        check_edge(&self.receives, &to);
+        self.receives = to;
+    }
+
+    /// Registers for the peer's ring. Returns false if it has written meanwhile.
+    fn sleep(&mut self, io: &Submissions) -> bool {
+        self.own_bell.register(&io.waker);
+        let wanted = io.armed().map_or(1, Receive::wake_bytes);
+        self.reader.sleep_for(wanted.into())
+    }
+
+    /// Ends the armed receive with bytes of the ring. Returns false if there are none.
+    fn take_available(&mut self, io: &mut Submissions) -> Result<bool> {
+        let available = self.reader.available()?;
+        if available == 0 {
+            return Ok(false);
+        }
+        self.reader.awake();
+        let len = available.min(io.sizes.receive).min(DIRECT_PIECE_MAX);
+        let (len, stage) = match io.armed_direct() {
+            None => {
+                let mut stage = Stage::take();
+                let room = stage.spare();
+                let len = len.min(room.len());
+                self.reader.copy(0, &mut room[..len]);
+                stage.fill(len);
+                (len, Some(stage))
+            }
+            Some(direct) => {
+                let len = len.min(direct.len as usize);
+                let mut stage = Stage::take();
+                let mut copied = 0;
+                let mut refused = None;
+                while copied < len && refused.is_none() {
+                    let block = stage.spare();
+                    let count = block.len().min(COPY_LEN).min(len - copied);
+                    self.reader.copy(copied, &mut block[..count]);
+                    let at = direct.offset + copied;
+                    match direct.payload.copy_in(at, &block[..count]) {
+                        Ok(()) => copied += count,
+                        Err(error) => refused = Some(error),
+                    }
+                }
+                match refused {
+                    Some(AccessError::Closed(_)) if copied == 0 => {
+                        io.end_cancelled();
+                        return Ok(true);
+                    }
+                    Some(fault) if copied == 0 => {
+                        io.fail_receive(fault.error("receiving"));
+                        return Ok(true);
+                    }
+                    _ => (copied, None),
+                }
+            }
+        };
+        let sleeps = self.reader.consume(len);
+        self.ring_if(sleeps);
+        io.end_receive(len, stage);
+        Ok(true)
+    }
+
+    /// Receives for the armed receive if the ring has anything, without asking for readiness.
+    ///
+    /// # Errors
+    /// As for [`poll_send`](Self::poll_send).
+    pub(in crate::transport) fn try_receive(
+        &mut self,
+        io: &mut Submissions,
+        socket: &mut impl Stream,
+    ) -> Result<()> {
+        if self.receives != ReceivePath::Ring && !self.turn_to_ring(io)? {
+            socket.try_receive(io);
+            return Ok(());
+        }
+        self.take_available(io).map(drop)
+    }
+
+    /// Registers the waker for the armed receive, or wakes it.
+    ///
+    /// # Errors
+    /// As for [`poll_send`](Self::poll_send).
+    pub(in crate::transport) fn arm(
+        &mut self,
+        io: &mut Submissions,
+        socket: &mut impl Stream,
+    ) -> Result<()> {
+        if self.receives != ReceivePath::Ring && !self.turn_to_ring(io)? {
+            socket.arm(io);
+        } else if self.reader.available()? > 0 || socket.poll_end(io).is_ready() {
+            io.notify();
+            return Ok(());
+        }
+        if !self.sleep(io) {
+            io.notify();
+        }
+        Ok(())
+    }
+
+    /// Returns the number of bytes in the ring that no receive has taken.
+    pub(in crate::transport) fn unread_bytes(&self) -> usize {
+        self.reader.unread() as usize
+    }
+
+    /// Adds what the ring knows to what the system knows of the socket. Called in intervals: the
+    /// time at which the peer wrote last is as exact as they are.
+    pub(in crate::transport) fn add_stats(&self, stats: LinkStats) -> LinkStats {
+        let written = self.reader.written();
+        let now = Instant::now();
+        if written != self.heard.get().written {
+            self.heard.set(Heard { written, at: now });
+        }
+        let silent = now.saturating_duration_since(self.heard.get().at);
+        let (confirmed, unconfirmed) = self.writer.progress();
+        LinkStats {
+            silent: stats.silent.min(silent),
+            confirmed: stats.confirmed + confirmed,
+            unconfirmed: stats.unconfirmed + unconfirmed,
+            unanswered: stats.unanswered,
+        }
+    }
+}
+
+impl Drop for LocalCarrier {
+    fn drop(&mut self) {
+        self.reader.abandon();
+        self.ring_if(true);
+    }
+}
+
+/// Bytes that are copied at a time on their way from the ring to a payload: they stay in the
+/// processor's first cache.
+const COPY_LEN: usize = 8 << 10;
+
+/// Makes a doorbell: what is written to it wakes its owner.
+pub(super) fn make_bell() -> Result<OwnedFd> {
+    use rustix::event::{EventfdFlags, eventfd};
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|error| Error::from_io(&error.into(), "making a doorbell"))
+}
+
+/// Returns true if the descriptor is such a doorbell, and writing to it never blocks.
+pub(super) fn is_bell(fd: &OwnedFd) -> bool {
+    use rustix::fs::{OFlags, fcntl_getfl};
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd));
+    let target = std::fs::read_link(path);
+    let is_eventfd = target.is_ok_and(|it| {
+        it.as_os_str()
+            .as_encoded_bytes()
+            .starts_with(b"anon_inode:[eventfd")
+    });
+    let flags = fcntl_getfl(fd.as_fd());
+    is_eventfd && flags.is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+}

@@ -1,0 +1,410 @@
+//! A ring of bytes in shared memory: one process writes, another reads.
+//!
+//! Both count the bytes of the ring's whole life; where a byte lies is its number modulo the ring's
+//! length. Each side keeps its own count in memory of its own and never reads it back, and compares
+//! the other's with it before use: a count that cannot be is the other side's lie, which costs the
+//! connection and nothing else.
+//!
+//! The bytes themselves are copied, once, and never looked at where they lie: the writer may change
+//! them at any time.
+
+use std::mem::{align_of, size_of};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::memory::{Mapping, SharedFile};
+use crate::buf::{Span, read_shared, write_shared};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::AwaitedCount;
+
+/// The words of one direction, in shared memory. All zero is a ring that has never been used.
+#[repr(C, align(128))]
+struct RingWords {
+    /// Number of bytes written; the reader sleeps for it.
+    written: AwaitedCount,
+    /// Number of bytes read; the writer sleeps for it.
+    read: AwaitedCount,
+    /// 0: the writer's bytes go through the socket. Then one more than the number of bytes that it
+    /// has sent there: all that follow are in the ring.
+    begun: AtomicU64,
+    /// [`UNREAD`], [`READ`] or [`ABANDONED`].
+    reading: AtomicU64,
+}
+
+/// The reader takes no bytes out of the ring yet.
+const UNREAD: u64 = 0;
+/// It does.
+const READ: u64 = 1;
+/// It never will again.
+const ABANDONED: u64 = 2;
+
+const _: () = assert!(2 * size_of::<RingWords>() <= 4096, "both are in one page");
+
+/// The words of both directions.
+#[derive(Clone, Debug)]
+struct BothWords(Arc<Mapping>);
+
+impl BothWords {
+    #[inline]
+    fn of(&self, direction: usize) -> &RingWords {
+        debug_assert!(direction < 2);
+        let start = self.0.start().cast::<RingWords>();
+        debug_assert!(
+            start
+                .as_ptr()
+                .addr()
+                .is_multiple_of(align_of::<RingWords>())
+        );
+        // SAFETY: the mapping begins at a page and has one at least, which both directions fit in;
+        // it lives as long as the reference. The words are atomics, which may change at any time,
+        // and any number is a value of theirs.
+        unsafe { start.add(direction).as_ref() }
+    }
+}
+
+/// The ring of one direction, as its side has it mapped.
+#[derive(Debug)]
+struct RingMemory {
+    words: BothWords,
+    direction: usize,
+    bytes: Mapping,
+}
+
+impl RingMemory {
+    #[inline]
+    fn words(&self) -> &RingWords {
+        self.words.of(self.direction)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn span(&self) -> Span {
+        Span::new(self.bytes.start().as_ptr(), self.bytes.len())
+    }
+
+    /// Returns where a byte lies, and how many follow it before the ring begins again.
+    #[inline]
+    fn place(&self, number: u64) -> (usize, usize) {
+        let at = (number & (self.len() - 1)) as usize; // The length is a power of two.
+        (at, self.bytes.len() - at)
+    }
+}
+
+/// Makes both ends of one side's rings; side 0 has made the file.
+pub(super) fn map_rings(file: &SharedFile, side: usize) -> Result<(RingWriter, RingReader)> {
+    let words = BothWords(Arc::new(file.map_words()?));
+    let ring = |direction, is_written| {
+        Ok::<_, Error>(RingMemory {
+            words: words.clone(),
+            direction,
+            bytes: file.map_ring(direction, is_written)?,
+        })
+    };
+    let writer = RingWriter {
+        ring: ring(side, true)?,
+        written: 0,
+        read: 0,
+    };
+    let reader = RingReader {
+        ring: ring(1 - side, false)?,
+        read: 0,
+        written: 0,
+    };
+    Ok((writer, reader))
+}
+
+/// The other side has stored a count that cannot be.
+fn impossible(what: &'static str) -> Error {
+    Error::new(ErrorKind::ProtocolViolation, what)
+}
+
+/// The end that writes.
+#[derive(Debug)]
+pub(super) struct RingWriter {
+    ring: RingMemory,
+    written: u64,
+    /// As the reader has last told.
+    read: u64,
+}
+
+impl RingWriter {
+    /// Returns true once the other side takes bytes out of the ring.
+    pub(super) fn is_read(&self) -> bool {
+        self.ring.words().reading.load(Ordering::Acquire) != UNREAD
+    }
+
+    /// Returns true once nobody will take bytes out of the ring any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.ring.words().reading.load(Ordering::Relaxed) == ABANDONED
+    }
+
+    /// Tells the other side that what follows so many bytes of the socket is in the ring.
+    pub(super) fn begin(&mut self, sent: u64) {
+        self.ring.words().begun.store(sent + 1, Ordering::Release);
+    }
+
+    /// Returns how many bytes may be written now.
+    ///
+    /// # Errors
+    /// The reader claims what cannot be.
+    #[inline]
+    pub(super) fn room(&mut self) -> Result<usize> {
+        let read = self.ring.words().read.get();
+        if read < self.read || self.written < read {
+            return Err(impossible("it has read more of the ring than is written"));
+        }
+        self.read = read;
+        Ok((self.ring.len() - (self.written - read)) as usize)
+    }
+
+    /// Writes bytes at `skipped` of the room, which they must fit. They are not published.
+    pub(super) fn write(&mut self, skipped: usize, bytes: &[u8]) {
+        let used = self.written - self.read;
+        let end = skipped.checked_add(bytes.len());
+        assert!(
+            end.is_some_and(|end| end as u64 <= self.ring.len() - used),
+            "bytes are written where there is room"
+        );
+        let (at, here) = self.ring.place(self.written + skipped as u64);
+        let (first, rest) = bytes.split_at(bytes.len().min(here));
+        // SAFETY: the span is the whole ring, mapped for writing as long as `self` is there; this
+        // process reaches this mapping here alone.
+        unsafe { write_shared(self.ring.span(), at, first) };
+        if !rest.is_empty() {
+            // SAFETY: as above.
+            unsafe { write_shared(self.ring.span(), 0, rest) };
+        }
+    }
+
+    /// Publishes the next bytes, which have been written. Returns true if the reader sleeps, and
+    /// must be woken.
+    #[must_use = "the reader may sleep"]
+    pub(super) fn publish(&mut self, len: usize) -> bool {
+        self.written += len as u64;
+        self.ring.words().written.advance(self.written)
+    }
+
+    /// Sleeps until a quarter of the ring is free. Returns false if there is room already. Called
+    /// while the ring is full.
+    #[must_use = "there may be room"]
+    pub(super) fn sleep_for_room(&self) -> bool {
+        let quarter = self.ring.len() / 4;
+        (self.ring.words().read).sleep_until(self.read + quarter)
+    }
+
+    /// Sleeps no more.
+    pub(super) fn awake(&self) {
+        self.ring.words().read.awake();
+    }
+
+    /// Returns how many bytes the other side has taken, and how many it has not.
+    pub(super) fn progress(&self) -> (u64, u64) {
+        let read = self.ring.words().read.get().min(self.written);
+        (read, self.written - read)
+    }
+}
+
+/// The end that reads.
+#[derive(Debug)]
+pub(super) struct RingReader {
+    ring: RingMemory,
+    read: u64,
+    /// As the writer has last told.
+    written: u64,
+}
+
+impl RingReader {
+    /// Tells the writer that its bytes will be taken out of the ring.
+    pub(super) fn open(&self) {
+        self.ring.words().reading.store(READ, Ordering::Release);
+    }
+
+    /// Tells the writer that no more bytes will be taken.
+    pub(super) fn abandon(&self) {
+        (self.ring.words().reading).store(ABANDONED, Ordering::Release);
+    }
+
+    /// Returns the number of bytes that the writer has sent through the socket, once all others are
+    /// in the ring.
+    pub(super) fn begun(&self) -> Option<u64> {
+        let begun = self.ring.words().begun.load(Ordering::Acquire);
+        begun.checked_sub(1)
+    }
+
+    /// Returns how many bytes can be read now.
+    ///
+    /// # Errors
+    /// The writer claims what cannot be.
+    #[inline]
+    pub(super) fn available(&mut self) -> Result<usize> {
+        let written = self.ring.words().written.get();
+        if written < self.written || written - self.read > self.ring.len() {
+            return Err(impossible("it has written more to the ring than fits"));
+        }
+        self.written = written;
+        Ok((written - self.read) as usize)
+    }
+
+    /// Returns the writer's count, which may be a lie.
+    pub(super) fn written(&self) -> u64 {
+        self.ring.words().written.get()
+    }
+
+    /// As [`available`](Self::available), of a writer that may lie.
+    pub(super) fn unread(&self) -> u64 {
+        let written = self.ring.words().written.get();
+        written.saturating_sub(self.read).min(self.ring.len())
+    }
+
+    /// Copies the bytes at `skipped` of those that are available, all of which must be there.
+    pub(super) fn copy(&self, skipped: usize, into: &mut [u8]) {
+        let end = skipped.checked_add(into.len());
+        assert!(
+            end.is_some_and(|end| end as u64 <= self.written - self.read),
+            "only what is available is read"
+        );
+        let (at, here) = self.ring.place(self.read + skipped as u64);
+        let (first, rest) = into.split_at_mut(into.len().min(here));
+        // SAFETY: the span is the whole ring, mapped as long as `self` is there; this process
+        // reaches this mapping here alone.
+        unsafe { read_shared(self.ring.span(), at, first) };
+        if !rest.is_empty() {
+            // SAFETY: as above.
+            unsafe { read_shared(self.ring.span(), 0, rest) };
+        }
+    }
+
+    /// Frees the place of the next bytes, which have been copied. Returns true if the writer sleeps,
+    /// and must be woken.
+    #[must_use = "the writer may sleep"]
+    pub(super) fn consume(&mut self, len: usize) -> bool {
+        debug_assert!(len as u64 <= self.written - self.read);
+        self.read += len as u64;
+        self.ring.words().read.advance(self.read)
+    }
+
+    /// Sleeps until `len` bytes more than are available have come, at most a quarter of the ring.
+    /// Returns false if they have, or if the writer begins to use the ring.
+    #[must_use = "the bytes may be there"]
+    pub(super) fn sleep_for(&self, len: u64) -> bool {
+        let len = len.clamp(1, self.ring.len() / 4);
+        self.ring.words().written.sleep_until(self.read + len)
+    }
+
+    /// Sleeps no more.
+    pub(super) fn awake(&self) {
+        self.ring.words().written.awake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limits::LOCAL_RING_LEN_MIN;
+
+    const LEN: usize = LOCAL_RING_LEN_MIN;
+
+    fn pair() -> ((RingWriter, RingReader), (RingWriter, RingReader)) {
+        let file = SharedFile::create(LEN).expect("a file");
+        let map = |side| map_rings(&file, side).expect("rings");
+        (map(0), map(1))
+    }
+
+    fn pattern(from: u64, len: usize) -> Vec<u8> {
+        (from..from + len as u64)
+            .map(|at| (at ^ (at >> 8)) as u8)
+            .collect()
+    }
+
+    proptest! {
+        /// Any sequence of writes and reads, of any length, around the end of the ring.
+        #[test]
+        fn bytes_come_out_as_they_went_in(steps in prop::collection::vec((0..LEN, 0..LEN), 1..40)) {
+            let ((mut writer, _), (_, mut reader)) = pair();
+            let (mut written, mut read) = (0u64, 0u64);
+            for (write, take) in steps {
+                let len = write.min(writer.room().unwrap());
+                let bytes = pattern(written, len);
+                let (first, rest) = bytes.split_at(len / 3);
+                writer.write(0, first);
+                writer.write(first.len(), rest);
+                prop_assert!(!writer.publish(len), "nobody sleeps");
+                written += len as u64;
+                prop_assert_eq!(reader.available().unwrap() as u64, written - read);
+                let len = take.min(reader.available().unwrap());
+                let mut bytes = vec![0; len];
+                let (first, rest) = bytes.split_at_mut(len / 2);
+                reader.copy(0, first);
+                reader.copy(first.len(), rest);
+                prop_assert_eq!(&bytes, &pattern(read, len));
+                prop_assert!(!reader.consume(len), "nobody sleeps");
+                read += len as u64;
+                prop_assert_eq!(writer.progress(), (read, written - read));
+            }
+        }
+
+        /// Whatever the other side stores, in whatever order: an error, or no more than fits.
+        #[test]
+        fn a_count_that_cannot_be_is_refused(
+            stores in prop::collection::vec((any::<bool>(), any::<u64>(), 0..2 * LEN as u64), 1..40),
+        ) {
+            let ((mut writer, mut reader), (liar_writes, liar_reads)) = pair();
+            let (mut most_written, mut most_read) = (0, 0);
+            for (is_small, wild, small) in stores {
+                let claim = if is_small { small } else { wild };
+                let _ = liar_writes.ring.words().written.advance(claim);
+                let _ = liar_reads.ring.words().read.advance(claim);
+                match reader.available() {
+                    Ok(len) => {
+                        prop_assert!(len <= LEN && claim >= most_written);
+                        most_written = claim;
+                        reader.copy(0, &mut vec![0; len]);
+                        let _ = reader.consume(len / 2);
+                    }
+                    Err(error) => prop_assert_eq!(error.kind(), ErrorKind::ProtocolViolation),
+                }
+                match writer.room() {
+                    Ok(room) => {
+                        prop_assert!(room <= LEN && claim >= most_read);
+                        most_read = claim;
+                        writer.write(0, &vec![1; room]);
+                        let _ = writer.publish(room / 2);
+                    }
+                    Err(error) => prop_assert_eq!(error.kind(), ErrorKind::ProtocolViolation),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_ring_has_room_for_nothing_until_it_is_read() {
+        let ((mut writer, _), (_, mut reader)) = pair();
+        writer.write(0, &vec![7; LEN]);
+        assert!(!writer.publish(LEN));
+        assert_eq!(writer.room().unwrap(), 0);
+        assert!(writer.sleep_for_room());
+        assert_eq!(reader.available().unwrap(), LEN);
+        assert!(!reader.consume(LEN / 4 - 1), "less than is worth waking it");
+        assert!(reader.consume(1), "a quarter is free");
+        assert_eq!(writer.room().unwrap(), LEN / 4);
+    }
+
+    #[test]
+    fn a_reader_sleeps_until_as_much_has_come_as_it_waits_for() {
+        let ((mut writer, _), (_, reader)) = pair();
+        assert!(reader.sleep_for(100));
+        writer.write(0, &[1; 100]);
+        assert!(!writer.publish(99));
+        assert!(writer.publish(1));
+        assert!(!reader.sleep_for(100), "it is there");
+        // Never for more than the writer can be sure to write.
+        let ((mut writer, _), (_, reader)) = pair();
+        assert!(reader.sleep_for(u64::MAX));
+        writer.write(0, &vec![1; LEN / 4]);
+        assert!(writer.publish(LEN / 4));
+    }
+}
