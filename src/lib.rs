@@ -260,7 +260,7 @@ pub use id::UserContext;
 pub use info::{Caps, Driver, EndpointType, Hints, Info};
 pub use mr::{Access, MemoryRegion, RemoteRegion};
 pub use op_error::Failed;
-pub use transport::Backend;
+pub use transport::{Backend, LocalPath, NotLocal, Path};
 
 /// The guide's programs, compiled and run as tests.
 #[cfg(doctest)]

@@ -236,6 +236,10 @@ pub const DIRECT_PIECE_MAX: usize = 1 << 20;
 pub const LOCAL_RING_LEN: usize = 1 << 20;
 pub(crate) const LOCAL_RING_LEN_MIN: usize = 64 << 10;
 pub(crate) const LOCAL_RING_LEN_MAX: usize = 4 << 20;
+/// Connections of a domain that go through shared memory, at most.
+pub const LOCAL_CONNECTIONS_MAX: usize = 64;
+/// How often a connection must have sent and received before it asks for shared memory.
+pub(crate) const LOCAL_TRAFFIC_MIN: u64 = 64;
 /// How often a receiver that is faster than its sender is woken for a large payload, at least: each
 /// time an eighth of it has arrived, or [`DIRECT_PIECE_MAX`]. The sender pays for wake-ups too.
 pub(crate) const WAKES_PER_PAYLOAD: u64 = 8;

@@ -11,7 +11,7 @@ use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{EngineConfig, Shards};
 use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ProgressList};
-use crate::transport::{self, Backend, ManualReactor, Runner, TransportOptions};
+use crate::transport::{self, Backend, LocalPath, ManualReactor, Runner, TransportOptions};
 
 use super::auth::domain_secret;
 use super::blocking::BlockingPool;
@@ -101,6 +101,15 @@ impl DomainBuilder {
     /// its runtime run in between, every few microseconds; the runtime does not sleep meanwhile.
     pub fn busy_poll(mut self, duration: Duration) -> Self {
         self.busy_poll = duration;
+        self
+    }
+
+    /// Whether connections to peers on the same host may go through shared memory
+    /// ([`Endpoint::path`](crate::Endpoint::path) says which do). Default: the hints' choice, which
+    /// is [`LocalPath::Off`] if they have none.
+    #[doc(alias("FI_LOCAL_COMM", "FI_SHARED_MEMORY_PERMITTED"))]
+    pub fn local_path(mut self, path: LocalPath) -> Self {
+        self.transport.local_path = path;
         self
     }
 
@@ -249,6 +258,7 @@ impl DomainBuilder {
             random: random.clone(),
             executor: selection.executor,
             busy_poll: self.busy_poll,
+            local_path: self.transport.local_path,
             span: span.clone(),
         }))?;
         let progress = match &self.transport.runner {

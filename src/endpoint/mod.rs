@@ -40,6 +40,7 @@ use crate::id::{EndpointId, OperationId};
 use crate::progress::{CloseWatch, OpRecord, Port};
 use crate::stats::EndpointStats;
 use crate::sync::await_driving;
+use crate::transport::Path;
 
 use common::Common;
 use target::{OpOwner, PostEndpoint, PostResult, Scope, cancel_named};
@@ -157,6 +158,12 @@ impl Endpoint {
     #[doc(alias = "fi_getpeer")]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.inner.port.peer_addr()
+    }
+
+    /// Which way the connection's bytes go: through the network, and why, or through shared memory
+    /// ([`DomainBuilder::local_path`](crate::domain::DomainBuilder::local_path)).
+    pub fn path(&self) -> Path {
+        self.inner.port.path()
     }
 
     /// This side's address (`fi_getname`): from the start of accepting on; when connecting, once

@@ -27,6 +27,7 @@ impl Port {
         }
         // An accepted connection is up already.
         state.bind_proofs();
+        self.offer_local(state);
         begin(&mut state.machine);
         if let Some(Err(error)) = marked {
             self.fail(state, error);

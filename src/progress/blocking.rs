@@ -9,7 +9,7 @@ use crate::log::hold_event;
 
 /// Runs blocking work on a blocking thread of the runtime, or, outside of a runtime, on a thread of
 /// its own. Work that gets no thread is dropped.
-fn run_blocking(work: impl FnOnce() + Send + 'static) {
+pub(crate) fn run_blocking(work: impl FnOnce() + Send + 'static) {
     match Handle::try_current() {
         Ok(runtime) => run_blocking_on(&runtime, work),
         // Work that gets no thread is dropped, which ends whatever waits for it.

@@ -12,12 +12,13 @@ use crate::random::RandomSource;
 use crate::slab::{Key, Slab};
 use crate::stats::DriverStats;
 use crate::sync::{Lock, Notify, WaiterKey, Waiters, WakeList};
-use crate::transport::{Executor, Transport};
+use crate::transport::{Executor, LocalPath, Transport};
 
 use super::blocking_turns::TurnOutcome;
 use super::driver::Driver;
 use super::end_report::EndReport;
 use super::liveness::spread;
+use super::local::LocalConfig;
 use super::pollable::Pollable;
 use super::port::Port;
 use super::ready::ReadyList;
@@ -32,6 +33,8 @@ pub(crate) struct EngineConfig {
     pub(crate) executor: Executor,
     /// How long the driver spins after the last activity.
     pub(crate) busy_poll: Duration,
+    /// Whether connections may go through shared memory.
+    pub(crate) local_path: LocalPath,
     /// The domain's span.
     pub(crate) span: tracing::Span,
 }
@@ -44,6 +47,7 @@ pub(crate) struct Engine {
     pub(super) demands_tags: bool,
     /// The source of this engine's random numbers.
     pub(super) random: RandomSource,
+    pub(super) local: LocalConfig,
     /// The domain's span: the spans of its connections are within it.
     pub(super) span: tracing::Span,
     /// Number by which peers distinguish this domain from earlier ones of the process; not 0.
@@ -90,6 +94,7 @@ impl Engine {
             regions: config.regions,
             incarnation: config.random.number("a domain")?.max(1),
             random: config.random,
+            local: LocalConfig::new(config.local_path),
             span: config.span,
             ports: Mutex::new(Slab::new()),
             ready: Arc::default(),

@@ -37,6 +37,7 @@ mod inline_send;
 mod link_life;
 mod listen;
 mod liveness;
+mod local;
 mod outcomes;
 mod pollable;
 mod port;

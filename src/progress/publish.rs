@@ -114,6 +114,7 @@ impl Port {
                 }
                 self.establish(state, Ok(data));
                 self.begin_liveness(state);
+                self.local_connected(state);
                 self.report_connected(state);
             }
             ConnEvent::ConnectFailed { error } => self.connect_failed(state, error),

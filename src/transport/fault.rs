@@ -203,6 +203,10 @@ impl FaultInjector {
 impl Transport for FaultInjector {
     leave_to_inner!();
 
+    fn may_localize(&self) -> bool {
+        self.inner.may_localize()
+    }
+
     fn localize(&self, link: &mut dyn Link, parts: LocalParts) -> Result<()> {
         self.inner.localize(link, parts)
     }

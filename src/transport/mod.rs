@@ -102,8 +102,10 @@ pub use fault::FaultPlan;
 #[cfg(feature = "test-util")]
 pub(crate) use fault::Faults;
 pub(crate) use interfaces::interfaces;
-pub(crate) use local::LocalCarrier;
-pub(crate) use local::LocalParts;
+pub(crate) use local::{
+    Expectation, LocalCarrier, LocalOffer, LocalParts, is_of_this_host, meet, offer,
+};
+pub use local::{LocalPath, NotLocal, Path};
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::{Host, LoopbackNet, WireState};
 pub(crate) use manual::ManualReactor;
@@ -216,6 +218,11 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
         options: &DatagramOptions,
         waker: Waker,
     ) -> Result<Box<dyn DatagramSocket>>;
+
+    /// Returns true if its links can move bytes through shared memory.
+    fn may_localize(&self) -> bool {
+        false
+    }
 
     /// Moves the bytes that follow through shared memory, each direction as soon as both sides are
     /// ready for it. What is submitted to the link stays so.

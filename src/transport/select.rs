@@ -15,7 +15,7 @@ use super::manual::ManualReactor;
 use super::run::{Executor, thread_runtime};
 #[cfg(feature = "tls")]
 use super::tls::TlsTransport;
-use super::{Backend, PortRange, Transport};
+use super::{Backend, LocalPath, PortRange, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::random::RandomSource;
 #[cfg(feature = "tls")]
@@ -44,6 +44,8 @@ pub(crate) struct TransportOptions {
     pub(crate) random: RandomSource,
     /// What will drive the transport.
     pub(crate) runner: Runner,
+    /// Whether connections to peers on the same host may go through shared memory.
+    pub(crate) local_path: LocalPath,
 }
 
 /// What drives a transport.
@@ -72,6 +74,7 @@ impl Default for TransportOptions {
             tls: None,
             random: RandomSource::default(),
             runner: Runner::Task,
+            local_path: LocalPath::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ const MESSAGES: u16 = 2;
 const REFUSALS: u16 = 3;
 const ASKING: u16 = 4;
 const ANNOUNCING: u16 = 5;
+const LOCAL: u16 = 6;
 const SEAL: u16 = 0x8010;
 /// Type and length of the value that seals the others.
 const SEAL_HEAD: [u8; HEAD_SIZE] = [0x80, 0x10, 0, 32];
@@ -38,7 +39,13 @@ pub(crate) struct Hello {
     /// its receives: messages longer than this are announced to it. `None`: between connected
     /// endpoints no messages are.
     pub(crate) announce_min: Option<u64>,
+    /// How a peer on the same host comes to share memory with its sender; `None`: it does not. What
+    /// the bytes mean is the transport's.
+    pub(crate) local: Option<[u8; LOCAL_SIZE]>,
 }
+
+/// Bytes of the value for a peer on the same host.
+pub(crate) const LOCAL_SIZE: usize = 40;
 
 /// How much a side takes that no receive awaits, and how many receives it has posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,12 +98,16 @@ impl Hello {
         if let Some(announce_min) = self.announce_min {
             put(ANNOUNCING, &announce_min.to_be_bytes());
         }
+        if let Some(local) = &self.local {
+            put(LOCAL, local);
+        }
         values
     }
 
     fn decode(mut values: &[u8]) -> Result<Hello, WireError> {
         let (mut incarnation, mut messages) = (None, None);
         let (mut refusals_max, mut probes_after_ms, mut announce_min) = (None, None, None);
+        let mut local = None;
         while !values.is_empty() {
             let (head, rest) = values
                 .split_first_chunk::<HEAD_SIZE>()
@@ -113,6 +124,7 @@ impl Hello {
                 REFUSALS => refusals_max.replace(short(value, kind)?).is_none(),
                 ASKING => probes_after_ms.replace(short(value, kind)?).is_none(),
                 ANNOUNCING => announce_min.replace(word(value, kind)?).is_none(),
+                LOCAL => local.replace(local_of(value)?).is_none(),
                 unknown if unknown & CRITICAL != 0 => {
                     return Err(WireError::HelloCritical(unknown));
                 }
@@ -130,6 +142,7 @@ impl Hello {
             refusals_max: refusals_max.unwrap_or(0),
             probes_after_ms,
             announce_min,
+            local,
         })
     }
 }
@@ -142,6 +155,10 @@ fn word(value: &[u8], kind: u16) -> Result<u64, WireError> {
 fn short(value: &[u8], kind: u16) -> Result<u32, WireError> {
     let bytes = value.try_into().map_err(|_| WireError::HelloValue(kind))?;
     Ok(u32::from_be_bytes(bytes))
+}
+
+fn local_of(value: &[u8]) -> Result<[u8; LOCAL_SIZE], WireError> {
+    value.try_into().map_err(|_| WireError::HelloValue(LOCAL))
 }
 
 fn credit(value: &[u8]) -> Result<MessageCredit, WireError> {

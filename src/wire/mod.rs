@@ -79,7 +79,7 @@ pub(crate) use extension::{
 };
 pub(crate) use frame::{FrameHeader, INDEX_MAX, INDEX_MIN};
 pub(crate) use header::{ByteOrder, Op, set_id};
-pub(crate) use hello::{Hello, HelloDecoded, HelloDecoder, MessageCredit};
+pub(crate) use hello::{Hello, HelloDecoded, HelloDecoder, LOCAL_SIZE, MessageCredit};
 pub(crate) use peer::{NamedContexts, PeerData, RXM_REJECT, is_rxm_request};
 pub(crate) use segments::{RemoteSegment, Segments};
 

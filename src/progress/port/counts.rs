@@ -22,6 +22,11 @@ impl PortCounts {
         self.backend_receives += 1;
         self.bytes_received += len as u64;
     }
+
+    /// Number of times that the link has moved bytes.
+    pub(in crate::progress) fn moves(&self) -> u64 {
+        self.backend_sends + self.backend_receives
+    }
 }
 
 impl Port {

@@ -48,6 +48,7 @@ use crate::progress::deferred::Deferred;
 use crate::progress::inline_send::{InlineSend, PeerProcessor};
 use crate::progress::link_life::LinkLife;
 use crate::progress::liveness::PortLiveness;
+use crate::progress::local::LocalState;
 use crate::progress::pollable::NextTurn;
 use crate::progress::receive_context::PortReceives;
 use crate::progress::report::Report;
@@ -98,6 +99,8 @@ pub(in crate::progress) struct PortIo {
     pub(in crate::progress) send: SendState,
     pub(in crate::progress) peer_stream: PeerStream,
     pub(in crate::progress) peer_processor: PeerProcessor,
+    /// How far the link's way to shared memory has come.
+    pub(in crate::progress) path: LocalState,
     /// Received bytes that the machine has not taken yet.
     pub(in crate::progress) stage: Option<Stage>,
     pub(in crate::progress) peer: Option<SocketAddr>,
@@ -112,6 +115,7 @@ impl PortIo {
             send: SendState::Idle,
             peer_stream: PeerStream::Open,
             peer_processor: PeerProcessor::default(),
+            path: LocalState::default(),
             stage: None,
             peer,
             local: None,
@@ -136,6 +140,7 @@ impl PortIo {
     /// Drops the link, which ends everything submitted before its memory is freed.
     pub(in crate::progress) fn drop_link(&mut self) {
         self.link = None;
+        self.path.go(LocalState::default());
         if self.recv != RecvState::Idle {
             self.recv.go(RecvState::Idle);
         }

@@ -164,6 +164,7 @@ impl Raw {
             refusals_max: 0,
             probes_after_ms: None,
             announce_min: None,
+            local: None,
         };
         let bytes = hello.encode(ByteOrder::Native, 0, |_| None);
         self.id = 1;

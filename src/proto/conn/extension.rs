@@ -8,7 +8,8 @@ use tracing::Level;
 use crate::error::Error;
 use crate::log::{hold_event, is_logged};
 use crate::wire::{
-    Capabilities, ExtensionOffer, FrameHeader, Hello, HelloDecoded, HelloDecoder, Op, WireError,
+    Capabilities, ExtensionOffer, FrameHeader, Hello, HelloDecoded, HelloDecoder, LOCAL_SIZE, Op,
+    WireError,
 };
 
 use super::auth::AuthExchange;
@@ -72,6 +73,8 @@ pub(super) struct Extension {
     awaited: Option<Box<AwaitedHello>>,
     /// The peer's HELLO.
     pub(super) peer: Option<Hello>,
+    /// What this side offers a peer on the same host, during an attempt.
+    local: Option<Box<[u8; LOCAL_SIZE]>>,
     /// The endpoint's key, until the connection is up; boxed, since most have none.
     pub(super) auth: Option<Box<AuthExchange>>,
 }
@@ -90,6 +93,7 @@ impl Extension {
             agreed: Capabilities::empty(),
             awaited: None,
             peer: None,
+            local: None,
             auth: None,
         }
     }
@@ -151,14 +155,21 @@ impl<T> Connection<T> {
         self.extension.agreed
     }
 
+    /// Sets what the next attempt offers a peer on the same host.
+    pub(crate) fn offer_local(&mut self, local: [u8; LOCAL_SIZE]) {
+        self.extension.local = Some(Box::new(local));
+    }
+
     /// Sends our HELLO and awaits the peer's.
     pub(super) fn begin_extension(&mut self, data: Bytes) {
+        let local = self.extension.local.take();
         let hello = Hello {
             incarnation: self.extension.params.incarnation,
             messages: self.first_credit(),
             refusals_max: self.extension.params.refusals_max,
             probes_after_ms: Some(self.extension.params.probes_after_ms),
             announce_min: self.announce_min(),
+            local: local.map(|it| *it),
         };
         let (order, (ours, _)) = (self.byte_order, self.hello_seals());
         let extension = &mut self.extension;

@@ -129,6 +129,7 @@ fn a_damaged_hello_ends_the_attempt() {
         refusals_max: 0,
         probes_after_ms: None,
         announce_min: None,
+        local: None,
     };
     let good = hello.encode(ByteOrder::Native, 0, |_| None);
     let (mut refused, mut fine) = (0, 0);

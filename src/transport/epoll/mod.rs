@@ -140,6 +140,10 @@ impl Transport for EpollTransport {
         Ok(Box::new(udp::UdpSocket::new(readiness)?))
     }
 
+    fn may_localize(&self) -> bool {
+        true
+    }
+
     fn localize(&self, link: &mut dyn Link, parts: LocalParts) -> Result<()> {
         let carrier = parts.into_carrier(|bell| {
             let _runtime = self.runtime.enter();

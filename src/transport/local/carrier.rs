@@ -46,6 +46,11 @@ pub(crate) struct LocalParts {
 debug_fields!(LocalParts, self => side: self.side);
 
 impl LocalParts {
+    /// Fails if the file cannot be mapped.
+    pub(super) fn check_mapping(&self) -> Result<()> {
+        map_rings(&self.file, self.side).map(drop)
+    }
+
     /// Makes the carrier, with its own doorbell watched by `watch`.
     pub(in crate::transport) fn into_carrier(
         self,

@@ -8,10 +8,14 @@
 
 mod carrier;
 mod memory;
+mod path;
+mod rendezvous;
 mod ring;
 
 pub(super) use carrier::Doorbell;
 pub(crate) use carrier::{LocalCarrier, LocalParts};
+pub use path::{LocalPath, NotLocal, Path};
+pub(crate) use rendezvous::{Expectation, LocalOffer, is_of_this_host, meet, offer};
 
 #[cfg(test)]
 pub(super) fn parts_of_len(ring_len: usize) -> [LocalParts; 2] {

@@ -194,11 +194,6 @@ impl RingWriter {
         (self.ring.words().read).sleep_until(self.read + quarter)
     }
 
-    /// Sleeps no more.
-    pub(super) fn awake(&self) {
-        self.ring.words().read.awake();
-    }
-
     /// Returns how many bytes the other side has taken, and how many it has not.
     pub(super) fn progress(&self) -> (u64, u64) {
         let read = self.ring.words().read.get().min(self.written);

@@ -242,6 +242,7 @@ fn some_hello() -> Hello {
         refusals_max: 7,
         probes_after_ms: None,
         announce_min: None,
+        local: None,
     }
 }
 
@@ -252,6 +253,7 @@ fn the_golden_hello_of_who_shares_receives_is_what_we_send() {
     let hello = Hello {
         probes_after_ms: Some(750),
         announce_min: Some(65_536),
+        local: None,
         ..some_hello()
     };
     let bytes = hello.encode(ByteOrder::Native, 0, |_| None);

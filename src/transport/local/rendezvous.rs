@@ -1,0 +1,440 @@
+//! How two processes of one host come to share a file: over a Unix socket, which is gone when they
+//! have.
+//!
+//! ```text
+//!   the side that connected                       the side that accepted
+//!
+//!   HELLO: host, name, token  <--- over TCP --->  HELLO: host, name, token
+//!   connects to the name, checks the user         checks the user
+//!   token, its doorbell  ---------------------->  finds whom the token is for
+//!                        <----------------------  the file, its doorbell
+//!   maps both
+//!   one byte             ---------------------->  maps both
+//! ```
+//! A *name* is a process's, in the abstract namespace of Unix sockets, which is that of the network
+//! namespace: a process elsewhere cannot connect to it. A *token* is one connection's, random, and
+//! good for one rendezvous. Both sides check that the other's user is their own. Nothing is found in
+//! a file system, and nothing is left behind by a process that is killed.
+//!
+//! A thread of this process accepts; it is started for the first connection that another process
+//! of this host may ask for. Every step of it has a time limit.
+
+use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, sockopt,
+};
+
+use super::carrier::{LocalParts, is_bell, make_bell};
+use super::memory::SharedFile;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::LOCAL_RING_LEN;
+
+/// What a side offers its peer: sent with the HELLO of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LocalOffer {
+    /// Says whether both are on one host, to those who are, and nothing to others.
+    pub(crate) host: [u8; 8],
+    pub(crate) name: [u8; 16],
+    pub(crate) token: Token,
+}
+
+impl LocalOffer {
+    /// Returns it as it is sent.
+    pub(crate) fn to_bytes(self) -> [u8; 40] {
+        let mut bytes = [0; 40];
+        bytes[..8].copy_from_slice(&self.host);
+        bytes[8..24].copy_from_slice(&self.name);
+        bytes[24..].copy_from_slice(&self.token);
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 40]) -> Self {
+        let (mut host, mut name, mut token) = ([0; 8], [0; 16], [0; 16]);
+        host.copy_from_slice(&bytes[..8]);
+        name.copy_from_slice(&bytes[8..24]);
+        token.copy_from_slice(&bytes[24..]);
+        LocalOffer { host, name, token }
+    }
+}
+
+/// Says nothing of the token.
+impl std::fmt::Debug for LocalOffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalOffer").finish_non_exhaustive()
+    }
+}
+
+/// A random number that stands for one connection.
+pub(crate) type Token = [u8; 16];
+
+/// How long one step of a rendezvous may take.
+const STEP_MAX: Duration = Duration::from_millis(500);
+/// Rendezvous that wait to be accepted, at most.
+const BACKLOG: i32 = 64;
+/// Descriptors of one message.
+const DESCRIPTORS: usize = 2;
+
+/// Makes an offer of the life of a domain with this number, with a token. `None`: this host has no
+/// identity.
+pub(crate) fn offer(incarnation: u64, token: Token) -> Option<LocalOffer> {
+    Some(LocalOffer {
+        host: host_tag(incarnation)?,
+        name: Acceptor::get()?.name,
+        token,
+    })
+}
+
+/// Returns true if an offer with this number comes from this host.
+pub(crate) fn is_of_this_host(offer: &LocalOffer, incarnation: u64) -> bool {
+    host_tag(incarnation) == Some(offer.host)
+}
+
+/// The boot of this host, mixed with a number that the peer knows.
+fn host_tag(incarnation: u64) -> Option<[u8; 8]> {
+    static BOOT: OnceLock<Option<String>> = OnceLock::new();
+    let read = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let boot = BOOT.get_or_init(read).as_ref()?;
+    let mut hasher = blake3::Hasher::new_derive_key("tokio-fabric 2026 same host");
+    hasher.update(boot.trim().as_bytes());
+    hasher.update(&incarnation.to_be_bytes());
+    let mut tag = [0; 8];
+    tag.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    Some(tag)
+}
+
+/// Meets the peer that has made this offer. Blocks, for two steps at most.
+///
+/// # Errors
+/// It is in another network namespace, or of another user, or something is lacking at either side.
+pub(crate) fn meet(offer: &LocalOffer) -> Result<LocalParts> {
+    let socket = unix_socket()?;
+    let address = address_of(&offer.name)?;
+    connect(&socket, &address).map_err(|error| os_error(error, "meeting the peer"))?;
+    set_limits(&socket)?;
+    check_user(&socket)?;
+    let own_bell = make_bell()?;
+    send(&socket, &offer.token, &[own_bell.as_fd()])?;
+    let (_, descriptors) = receive::<1>(&socket)?;
+    let [file, peer_bell] = <[OwnedFd; 2]>::try_from(descriptors)
+        .map_err(|_| violation("it sent other descriptors than two"))?;
+    let file = SharedFile::received(file)?;
+    check_bell(&peer_bell)?;
+    let parts = LocalParts {
+        file,
+        side: 1,
+        own_bell,
+        peer_bell,
+    };
+    parts.check_mapping()?;
+    send(&socket, &[1], &[])?;
+    Ok(parts)
+}
+
+/// Whom a token is for: called once, on the thread that accepts.
+type Expecting = Box<dyn FnOnce(LocalParts) + Send>;
+
+/// The end of this process at which others ask for shared memory.
+struct Acceptor {
+    name: [u8; 16],
+    expected: Mutex<HashMap<Token, Expecting>>,
+}
+
+impl Acceptor {
+    /// `None`: the system gave no random name.
+    fn get() -> Option<&'static Arc<Acceptor>> {
+        static ACCEPTOR: OnceLock<Option<Arc<Acceptor>>> = OnceLock::new();
+        let make = || {
+            let mut name = [0; 16];
+            getrandom::fill(&mut name).ok()?;
+            let expected = Mutex::default();
+            Some(Arc::new(Acceptor { name, expected }))
+        };
+        ACCEPTOR.get_or_init(make).as_ref()
+    }
+
+    fn expected(&self) -> MutexGuard<'_, HashMap<Token, Expecting>> {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the thread that accepts, unless it runs.
+    fn start(self: &Arc<Self>) -> Result<()> {
+        static STARTED: Mutex<bool> = Mutex::new(false);
+        let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if *started {
+            return Ok(());
+        }
+        let doing = "listening for peers of this host";
+        let socket = unix_socket()?;
+        bind(&socket, &address_of(&self.name)?).map_err(|error| os_error(error, doing))?;
+        listen(&socket, BACKLOG).map_err(|error| os_error(error, doing))?;
+        let acceptor = Arc::clone(self);
+        std::thread::Builder::new()
+            .name("fabric-local".to_owned())
+            .spawn(move || acceptor.accept_all(&socket))
+            .map_err(|error| Error::from_io(&error, doing))?;
+        *started = true;
+        Ok(())
+    }
+
+    fn accept_all(&self, socket: &OwnedFd) {
+        loop {
+            match accept_with(socket, SocketFlags::CLOEXEC) {
+                Ok(peer) => {
+                    if let Err(error) = self.serve(&peer) {
+                        tracing::debug!(%error, "a peer of this host got no shared memory");
+                    }
+                }
+                // For want of descriptors, which passes.
+                Err(_) => std::thread::sleep(STEP_MAX),
+            }
+        }
+    }
+
+    /// Serves one peer. What it waits for it gets within two steps.
+    fn serve(&self, peer: &OwnedFd) -> Result<()> {
+        set_limits(peer)?;
+        check_user(peer)?;
+        let (token, mut descriptors) = receive::<16>(peer)?;
+        let peer_bell = descriptors.pop().filter(|_| descriptors.is_empty());
+        let peer_bell = peer_bell.ok_or_else(|| violation("it sent no doorbell"))?;
+        check_bell(&peer_bell)?;
+        let expecting = self.expected().remove(&token);
+        let expecting = expecting.ok_or_else(|| violation("nobody expects it"))?;
+        let file = SharedFile::create(LOCAL_RING_LEN)?;
+        let own_bell = make_bell()?;
+        send(peer, &[1], &[file.as_fd(), own_bell.as_fd()])?;
+        receive::<1>(peer)?;
+        expecting(LocalParts {
+            file,
+            side: 0,
+            own_bell,
+            peer_bell,
+        });
+        Ok(())
+    }
+}
+
+/// The rendezvous that one side expects; dropped, it is expected no more.
+#[derive(Debug)]
+pub(crate) struct Expectation(Token);
+
+impl Expectation {
+    /// Expects the peer to come with this token, which was offered to it; `then` is called on
+    /// another thread.
+    ///
+    /// # Errors
+    /// No thread can be had, or no socket.
+    pub(crate) fn new(
+        token: Token,
+        then: impl FnOnce(LocalParts) + Send + 'static,
+    ) -> Result<Self> {
+        let none = || Error::new(ErrorKind::System, "the system gave no random name");
+        let acceptor = Acceptor::get().ok_or_else(none)?;
+        acceptor.start()?;
+        acceptor.expected().insert(token, Box::new(then));
+        Ok(Expectation(token))
+    }
+}
+
+impl Drop for Expectation {
+    fn drop(&mut self) {
+        if let Some(acceptor) = Acceptor::get() {
+            let expecting = acceptor.expected().remove(&self.0);
+            drop(expecting); // With nothing locked.
+        }
+    }
+}
+
+fn os_error(error: rustix::io::Errno, doing: &'static str) -> Error {
+    Error::from_io(&error.into(), doing)
+}
+
+fn violation(what: &'static str) -> Error {
+    Error::new(ErrorKind::ProtocolViolation, what)
+}
+
+fn unix_socket() -> Result<OwnedFd> {
+    let made = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    made.map_err(|error| os_error(error, "opening a Unix socket"))
+}
+
+fn address_of(name: &[u8; 16]) -> Result<SocketAddrUnix> {
+    let mut path = *b"tokio-fabric-................";
+    path[13..].copy_from_slice(name);
+    SocketAddrUnix::new_abstract_name(&path).map_err(|error| os_error(error, "naming a socket"))
+}
+
+fn set_limits(socket: &OwnedFd) -> Result<()> {
+    let set = || {
+        sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(STEP_MAX))?;
+        sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(STEP_MAX))
+    };
+    set().map_err(|error| os_error(error, "preparing a Unix socket"))
+}
+
+/// Refuses a peer of another user.
+fn check_user(socket: &OwnedFd) -> Result<()> {
+    let peer = sockopt::socket_peercred(socket);
+    let peer = peer.map_err(|error| os_error(error, "asking for the peer's user"))?;
+    match peer.uid == rustix::process::geteuid() {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::AccessDenied,
+            "the peer is of another user",
+        )),
+    }
+}
+
+fn check_bell(bell: &OwnedFd) -> Result<()> {
+    match is_bell(bell) {
+        true => Ok(()),
+        false => Err(violation("its doorbell is something else")),
+    }
+}
+
+/// Sends a message, with descriptors.
+fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let sent = sendmsg(
+        socket,
+        &[IoSlice::new(bytes)],
+        &mut ancillary,
+        SendFlags::NOSIGNAL,
+    );
+    sent.map(drop)
+        .map_err(|error| os_error(error, "sending to a peer of this host"))
+}
+
+/// Receives a message of exactly `N` bytes, and its descriptors.
+fn receive<const N: usize>(socket: &OwnedFd) -> Result<([u8; N], Vec<OwnedFd>)> {
+    let mut bytes = [0; N];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    );
+    let received = received.map_err(|error| os_error(error, "waiting for a peer of this host"))?;
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    let is_cut = (received.flags).intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    if received.bytes != N || is_cut {
+        return Err(violation("it sent another message than was to come"));
+    }
+    Ok((bytes, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn token(seed: u8) -> Token {
+        let mut token = [seed; 16];
+        getrandom::fill(&mut token[1..]).expect("random bytes");
+        token
+    }
+
+    /// Expects a peer; returns the offer for it, and where it arrives.
+    fn expected(seed: u8) -> (LocalOffer, Expectation, mpsc::Receiver<LocalParts>) {
+        let offer = offer(7, token(seed)).expect("an offer");
+        let (sender, parts) = mpsc::channel();
+        let then = move |parts| drop(sender.send(parts));
+        let expectation = Expectation::new(offer.token, then).expect("a thread");
+        (offer, expectation, parts)
+    }
+
+    #[test]
+    fn two_sides_meet_and_share_a_file() {
+        let (offer, _expectation, parts) = expected(1);
+        let near = meet(&offer).expect("it is expected");
+        let far = parts.recv().expect("it came");
+        assert_eq!((near.side, far.side), (1, 0));
+        let stat = |parts: &LocalParts| rustix::fs::fstat(parts.file.as_fd()).expect("a file");
+        assert_eq!(stat(&near).st_ino, stat(&far).st_ino);
+    }
+
+    #[test]
+    fn a_token_is_good_once_and_for_one_who_is_expected() {
+        let (offer, _expectation, parts) = expected(2);
+        meet(&offer).expect("it is expected");
+        parts.recv().expect("it came");
+        meet(&offer).expect_err("its token is used");
+        let (offer, expectation, _parts) = expected(3);
+        drop(expectation);
+        meet(&offer).expect_err("it is expected no more");
+        let stranger = LocalOffer {
+            token: token(4),
+            ..offer
+        };
+        meet(&stranger).expect_err("nobody has offered this");
+    }
+
+    #[test]
+    fn an_offer_shows_its_host_to_its_host_alone() {
+        let ours = offer(7, token(5)).expect("an offer");
+        assert!(is_of_this_host(&ours, 7));
+        assert!(!is_of_this_host(&ours, 8), "the number is mixed in");
+        let other = LocalOffer {
+            host: [0; 8],
+            ..ours
+        };
+        assert!(!is_of_this_host(&other, 7));
+    }
+
+    /// Whatever comes in place of a token or a doorbell costs its own connection: the next peer is
+    /// served.
+    #[test]
+    fn one_who_sends_nonsense_is_turned_away_and_others_are_served() {
+        let (offer, _expectation, parts) = expected(6);
+        let dial = || {
+            let socket = unix_socket().expect("a socket");
+            let address = address_of(&offer.name).expect("an address");
+            connect(&socket, &address).expect("it listens");
+            set_limits(&socket).expect("limits");
+            socket
+        };
+        let is_turned_away = |socket: &OwnedFd| receive::<1>(socket).is_err();
+        let silent = dial();
+        drop(silent);
+        let bell = make_bell().expect("a doorbell");
+        for (bytes, descriptors) in [
+            (&[0; 15][..], vec![bell.as_fd()]),
+            (&[0; 17], vec![bell.as_fd()]),
+            (&token(9), vec![bell.as_fd()]),
+            (&offer.token, vec![]),
+            (&offer.token, vec![bell.as_fd(), bell.as_fd()]),
+            (&offer.token, vec![std::io::stdin().as_fd()]),
+        ] {
+            let socket = dial();
+            send(&socket, bytes, &descriptors).expect("sent");
+            assert!(is_turned_away(&socket), "{bytes:?}");
+        }
+        meet(&offer).expect("its token has not been used");
+        parts.recv().expect("it came");
+    }
+}
