@@ -29,6 +29,7 @@ impl Port {
         state.bind_proofs();
         self.offer_local(state);
         begin(&mut state.machine);
+        self.note_who_asks(state);
         if let Some(Err(error)) = marked {
             self.fail(state, error);
         }

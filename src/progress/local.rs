@@ -112,9 +112,8 @@ impl LocalConfig {
 }
 
 impl Port {
-    /// Offers shared memory with the attempt that has begun.
+    /// Offers shared memory with the attempt that begins next.
     pub(super) fn offer_local(&self, state: &mut PortState) {
-        let asks = state.machine.lifecycle() == Lifecycle::Connecting;
         let (engine, machine) = (&self.engine, &mut state.machine);
         let next = match engine.local.path {
             LocalPath::Off => LocalState::Network(NotLocal::Off),
@@ -124,7 +123,7 @@ impl Port {
             LocalPath::Auto => match self.make_offer() {
                 Some(ours) => {
                     machine.offer_local(ours.to_bytes());
-                    LocalState::Offered { ours, asks }
+                    LocalState::Offered { ours, asks: false }
                 }
                 None => LocalState::Network(NotLocal::Failed(Error::new(
                     ErrorKind::System,
@@ -133,6 +132,13 @@ impl Port {
             },
         };
         self.set_local(state, next);
+    }
+
+    /// The attempt has begun: the side that connects will ask.
+    pub(super) fn note_who_asks(&self, state: &mut PortState) {
+        if let LocalState::Offered { asks, .. } = &mut state.io.path {
+            *asks = state.machine.lifecycle() == Lifecycle::Connecting;
+        }
     }
 
     fn make_offer(&self) -> Option<LocalOffer> {

@@ -304,6 +304,13 @@ pub(crate) trait Listener: Send {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<RawLink>>;
 }
 
+/// Number of bytes that a connection has carried since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ByteCounts {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+}
+
 /// An accepted connection that belongs to no runtime yet; [`Transport::adopt`] gives it one.
 #[derive(Debug)]
 pub(crate) enum RawLink {
@@ -312,6 +319,7 @@ pub(crate) enum RawLink {
         fd: OwnedFd,
         peer: SocketAddr,
         local: SocketAddr,
+        counts: ByteCounts,
     },
     /// One end of an in-process connection.
     Loopback(loopback::PipeEnd),

@@ -14,8 +14,8 @@ use submissions::{RecvSlot, SendSlot};
 #[cfg(any(test, feature = "test-util"))]
 use super::IoSizes;
 use super::{
-    KeepAliveConfig, Link, LinkStats, LocalCarrier, Outcome, RawLink, Receive, SendBatch,
-    TrafficMark,
+    ByteCounts, KeepAliveConfig, Link, LinkStats, LocalCarrier, Outcome, RawLink, Receive,
+    SendBatch, TrafficMark,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
@@ -118,6 +118,12 @@ impl<S: Stream> StreamLink<S> {
             stream,
             local: None,
         }
+    }
+
+    /// Goes on counting the bytes of a connection that another link has begun.
+    pub(super) fn with_counts(mut self, counts: ByteCounts) -> Self {
+        self.io.counts = counts;
+        self
     }
 
     fn poll_connect(&mut self) {

@@ -13,6 +13,7 @@ use super::watched::{Poller, Watched};
 use super::{IoDirection, Listener, RawLink, listen_error, poll_io, register};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::canonical;
+use crate::transport::ByteCounts;
 
 /// Accepts sockets without registering them with a reactor, so that each can go directly to the
 /// runtime of the domain that takes it.
@@ -61,7 +62,12 @@ fn accept(listener: &OwnedFd) -> io::Result<RawLink> {
     let local = local_addr(&fd)?;
     // Fails only on a dead connection, which its first receive reports.
     let _ = sockopt::set_tcp_nodelay(&fd, true);
-    Ok(RawLink::Socket { fd, peer, local })
+    Ok(RawLink::Socket {
+        fd,
+        peer,
+        local,
+        counts: ByteCounts::default(),
+    })
 }
 
 /// Returns true if the connection died before it was accepted, or a signal came: accept the next

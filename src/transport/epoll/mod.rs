@@ -118,7 +118,13 @@ impl Transport for EpollTransport {
     }
 
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
-        let RawLink::Socket { fd, peer, local } = raw else {
+        let RawLink::Socket {
+            fd,
+            peer,
+            local,
+            counts,
+        } = raw
+        else {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "a connection of another backend cannot become a socket",
@@ -126,7 +132,8 @@ impl Transport for EpollTransport {
         };
         let _runtime = self.runtime.enter();
         let stream = self.stream(fd)?;
-        Ok(Box::new(StreamLink::connected(stream, local, peer, waker)))
+        let link = StreamLink::connected(stream, local, peer, waker);
+        Ok(Box::new(link.with_counts(counts)))
     }
 
     fn open_datagrams(

@@ -261,6 +261,7 @@ impl Stream for EpollStream {
             fd,
             peer: io.peer,
             local: io.local,
+            counts: io.counts,
         })
     }
 }

@@ -160,7 +160,7 @@ impl LocalCarrier {
                 socket.poll_send(io);
                 return Ok(());
             }
-            self.writer.begin(io.sent);
+            self.writer.begin(io.counts.sent);
             check_edge(&self.sends, &SendPath::Ring);
             self.sends = SendPath::Ring;
         }
@@ -262,11 +262,11 @@ impl LocalCarrier {
         let ReceivePath::Rest(begun) = self.receives else {
             return Ok(true);
         };
-        if io.received > begun {
+        if io.counts.received > begun {
             let what = "it has sent more through the socket than it says";
             return Err(Error::new(ErrorKind::ProtocolViolation, what));
         }
-        let is_rest_here = io.received == begun;
+        let is_rest_here = io.counts.received == begun;
         if is_rest_here {
             self.go(ReceivePath::Ring);
         }

@@ -28,7 +28,7 @@ use std::task::Waker;
 use crate::buf::Stage;
 use crate::edges::{check_edge, check_step, state_machine};
 use crate::error::{Error, OperationKind, Result};
-use crate::transport::{DirectBuffer, IoSizes, Outcome, Receive, Received, SendBatch};
+use crate::transport::{ByteCounts, DirectBuffer, IoSizes, Outcome, Receive, Received, SendBatch};
 
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,9 +121,7 @@ pub(in crate::transport) struct Submissions {
     pub(in crate::transport) waker: Waker,
     pub(in crate::transport) peer: SocketAddr,
     pub(in crate::transport) local: SocketAddr,
-    /// Number of bytes sent, and received.
-    pub(in crate::transport) sent: u64,
-    pub(in crate::transport) received: u64,
+    pub(in crate::transport) counts: ByteCounts,
     /// True if the send is tried first when both directions could move.
     pub(super) send_first: bool,
     /// True if the last try had an outcome, so that the caller polls again and needs no wake.
@@ -145,8 +143,7 @@ impl Submissions {
             waker,
             peer,
             local,
-            sent: 0,
-            received: 0,
+            counts: ByteCounts::default(),
             send_first: false,
             will_be_polled: false,
         }
@@ -248,7 +245,7 @@ impl Submissions {
             return;
         }
         let result = result.map_err(|error| error.with_peer(self.peer));
-        self.sent += *result.as_ref().unwrap_or(&0) as u64;
+        self.counts.sent += *result.as_ref().unwrap_or(&0) as u64;
         if let SendSlot::Submitted(batch) = mem::replace(&mut self.send, SendSlot::Idle) {
             check_step::<SendSlot>("Submitted", "Ended");
             self.send = SendSlot::Ended(batch, result);
@@ -329,7 +326,7 @@ impl Submissions {
 
     /// Ends the armed receive with bytes: in its destination, or in a staging buffer.
     pub(in crate::transport) fn end_receive(&mut self, len: usize, stage: Option<Stage>) {
-        self.received += len as u64;
+        self.counts.received += len as u64;
         self.end_receive_with(|direct| match direct {
             Some(direct) => Received::Direct { direct, len },
             None => Received::Stage(stage.expect("bytes without a destination are in a stage")),

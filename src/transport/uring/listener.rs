@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::id::canonical;
 use crate::slab::Key;
 use crate::transport::epoll::{accept_error, died_in_backlog, listen_error, local_addr};
-use crate::transport::{Listener, RawLink};
+use crate::transport::{ByteCounts, Listener, RawLink};
 
 pub(super) struct UringListener {
     ring: Arc<Ring>,
@@ -87,7 +87,12 @@ fn connection_of(fd: OwnedFd) -> io::Result<RawLink> {
     let local = local_addr(&fd)?;
     // Fails only on a dead connection, which its first receive reports.
     let _ = sockopt::set_tcp_nodelay(&fd, true);
-    Ok(RawLink::Socket { fd, peer, local })
+    Ok(RawLink::Socket {
+        fd,
+        peer,
+        local,
+        counts: ByteCounts::default(),
+    })
 }
 
 impl Drop for UringListener {

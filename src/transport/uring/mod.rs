@@ -206,14 +206,21 @@ impl Transport for UringTransport {
 
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
         self.ring.check()?;
-        let RawLink::Socket { fd, peer, local } = raw else {
+        let RawLink::Socket {
+            fd,
+            peer,
+            local,
+            counts,
+        } = raw
+        else {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "a connection of another backend cannot become a socket",
             ));
         };
         let stream = stream::UringStream::connected(&self.ring, fd, waker.clone())?;
-        Ok(Box::new(StreamLink::connected(stream, local, peer, waker)))
+        let link = StreamLink::connected(stream, local, peer, waker);
+        Ok(Box::new(link.with_counts(counts)))
     }
 
     fn open_datagrams(

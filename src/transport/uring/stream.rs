@@ -416,6 +416,7 @@ impl Stream for UringStream {
             fd,
             peer: io.peer,
             local: io.local,
+            counts: io.counts,
         })
     }
 }
