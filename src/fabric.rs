@@ -156,6 +156,7 @@ impl Fabric {
             ports,
             #[cfg(feature = "tls")]
             tls: hints.tls.clone(),
+            local_path: hints.local_path.unwrap_or_default(),
             ..TransportOptions::default()
         };
         Ok(Fabric::with_transport(&hints, infos, transport))

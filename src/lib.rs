@@ -183,6 +183,7 @@ mod log;
 #[doc(hidden)]
 pub mod models;
 mod op_error;
+mod path;
 mod progress;
 mod proto;
 mod random;
@@ -260,7 +261,8 @@ pub use id::UserContext;
 pub use info::{Caps, Driver, EndpointType, Hints, Info};
 pub use mr::{Access, MemoryRegion, RemoteRegion};
 pub use op_error::Failed;
-pub use transport::{Backend, LocalPath, NotLocal, Path};
+pub use path::{LocalPath, NotLocal, Path};
+pub use transport::Backend;
 
 /// The guide's programs, compiled and run as tests.
 #[cfg(doctest)]

@@ -9,9 +9,10 @@ use crate::id::{DomainId, UserContext};
 use crate::info::{Driver, Info, MrMode};
 use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
+use crate::path::LocalPath;
 use crate::progress::{EngineConfig, Shards};
 use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ProgressList};
-use crate::transport::{self, Backend, LocalPath, ManualReactor, Runner, TransportOptions};
+use crate::transport::{self, Backend, ManualReactor, Runner, TransportOptions};
 
 use super::auth::domain_secret;
 use super::blocking::BlockingPool;

@@ -37,10 +37,10 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
+use crate::path::Path;
 use crate::progress::{CloseWatch, OpRecord, Port};
 use crate::stats::EndpointStats;
 use crate::sync::await_driving;
-use crate::transport::Path;
 
 use common::Common;
 use target::{OpOwner, PostEndpoint, PostResult, Scope, cancel_named};

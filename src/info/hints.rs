@@ -9,6 +9,7 @@ use super::kinds::{
     ResourceManagement, Threading, TrafficClass,
 };
 use super::weak_domain::WeakDomain;
+use crate::path::LocalPath;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConfig;
 
@@ -118,6 +119,10 @@ hints! {
         /// match.
         #[cfg(feature = "tls")]
         tls: TlsConfig,
+        /// Whether connections to peers on the same host may go through shared memory. This hint
+        /// does not exist in libfabric, whose providers choose by themselves. Default:
+        /// [`LocalPath::Off`].
+        local_path: LocalPath,
     }
     texts {
         /// The peer: a numeric address, a host name, or text such as `fi_sockaddr://10.0.0.1:7471`,

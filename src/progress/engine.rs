@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::MrTable;
+use crate::path::LocalPath;
 use crate::random::RandomSource;
 use crate::slab::{Key, Slab};
 use crate::stats::DriverStats;
 use crate::sync::{Lock, Notify, WaiterKey, Waiters, WakeList};
-use crate::transport::{Executor, LocalPath, Transport};
+use crate::transport::{Executor, Transport};
 
 use super::blocking_turns::TurnOutcome;
 use super::driver::Driver;

@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind};
 use crate::limits::{LOCAL_CONNECTIONS_MAX, LOCAL_TRAFFIC_MIN};
+use crate::log::hold_event;
+use crate::path::{LocalPath, NotLocal, Path};
 use crate::proto::Lifecycle;
-use crate::transport::{
-    Expectation, LocalOffer, LocalParts, LocalPath, NotLocal, Path, is_of_this_host, meet, offer,
-};
+use crate::transport::{Expectation, LocalOffer, LocalParts, is_of_this_host, meet, offer};
 
 use super::blocking::run_blocking;
 use super::engine::Engine;
@@ -151,7 +151,7 @@ impl Port {
     fn set_local(&self, state: &mut PortState, to: LocalState) {
         if let LocalState::Network(NotLocal::Failed(error)) = &to {
             let (span, error) = (self.span.clone(), error.clone());
-            crate::log::hold_event(move || {
+            hold_event(move || {
                 tracing::info!(parent: &span, %error, "the connection stays on the network");
             });
         }

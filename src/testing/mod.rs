@@ -66,6 +66,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fabric::{Fabric, discover};
 use crate::id::FabricAddr;
 use crate::info::{Driver, Hints};
+use crate::path::LocalPath;
 use crate::random::RandomSource;
 use crate::transport::{Backend, Faults, Host, LoopbackNet, TransportOptions};
 
@@ -110,6 +111,7 @@ pub struct Net {
     /// The faults concern domains opened from now on, whatever the backend.
     is_faulty: bool,
     driver: Driver,
+    local_path: LocalPath,
     #[cfg(feature = "tls")]
     tls: Option<crate::tls::TlsConfig>,
 }
@@ -144,6 +146,7 @@ impl Net {
             loopback: LoopbackNet::new(),
             faults: Faults::new(FaultPlan::seeded(seed)),
             driver: Driver::Task,
+            local_path: LocalPath::Off,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -189,6 +192,13 @@ impl Net {
     /// another.
     pub fn driver(mut self, driver: Driver) -> Net {
         self.driver = driver;
+        self
+    }
+
+    /// The same network, whose connections may go through shared memory unless the hints of their
+    /// fabrics say otherwise. Only backends with sockets have that way.
+    pub fn local_path(mut self, path: LocalPath) -> Net {
+        self.local_path = path;
         self
     }
 
@@ -238,6 +248,7 @@ impl Net {
             host,
             #[cfg(feature = "tls")]
             tls: hints.tls.clone(),
+            local_path: hints.local_path.unwrap_or(self.local_path),
             ..TransportOptions::default()
         };
         Ok(Fabric::with_transport(&hints, infos, transport))

@@ -105,7 +105,6 @@ pub(crate) use interfaces::interfaces;
 pub(crate) use local::{
     Expectation, LocalCarrier, LocalOffer, LocalParts, is_of_this_host, meet, offer,
 };
-pub use local::{LocalPath, NotLocal, Path};
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::{Host, LoopbackNet, WireState};
 pub(crate) use manual::ManualReactor;

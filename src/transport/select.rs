@@ -15,8 +15,9 @@ use super::manual::ManualReactor;
 use super::run::{Executor, thread_runtime};
 #[cfg(feature = "tls")]
 use super::tls::TlsTransport;
-use super::{Backend, LocalPath, PortRange, Transport};
+use super::{Backend, PortRange, Transport};
 use crate::error::{Error, ErrorKind, Result};
+use crate::path::LocalPath;
 use crate::random::RandomSource;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConfig;

@@ -10,6 +10,7 @@ mod extremes;
 mod fork;
 mod hostile;
 mod liveness;
+mod local;
 mod manual;
 mod opened;
 mod overruns;

@@ -8,13 +8,11 @@
 
 mod carrier;
 mod memory;
-mod path;
 mod rendezvous;
 mod ring;
 
 pub(super) use carrier::Doorbell;
 pub(crate) use carrier::{LocalCarrier, LocalParts};
-pub use path::{LocalPath, NotLocal, Path};
 pub(crate) use rendezvous::{Expectation, LocalOffer, is_of_this_host, meet, offer};
 
 #[cfg(test)]

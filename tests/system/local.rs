@@ -1,0 +1,219 @@
+//! Connections of one host move to shared memory, and nothing else about them changes
+//! (`LocalPath`).
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use crate::common::child::{PeerProcess, say};
+use crate::common::gone::is_loss;
+use tokio_fabric::testing::{Net, connect};
+use tokio_fabric::{
+    Access, Backend, Driver, Endpoint, Error, ErrorKind, Event, Hints, LocalPath, NotLocal, Path,
+};
+
+fn net(path: LocalPath) -> Net {
+    Net::on(Backend::Epoll).local_path(path)
+}
+
+fn drivers() -> [Driver; 2] {
+    [Driver::Task, Driver::Thread]
+}
+
+/// Sends so many small messages one way and the other.
+async fn talk(a: &Endpoint, b: &Endpoint, times: usize) -> Result<(), Error> {
+    for at in 0..times {
+        let sent = (at as u64).to_le_bytes();
+        let (posted, back) = (b.recv(vec![0; 8]).post()?, a.recv(vec![0; 8]).post()?);
+        a.send(sent.to_vec()).await?;
+        assert_eq!(posted.await?.1, sent);
+        b.send(sent.to_vec()).await?;
+        assert_eq!(back.await?.1, sent);
+    }
+    Ok(())
+}
+
+/// Talks until both sides say that their bytes go through shared memory.
+async fn moved(a: &Endpoint, b: &Endpoint) {
+    let moved = async {
+        while !a.path().is_local() || !b.path().is_local() {
+            talk(a, b, 10).await.expect("they talk");
+        }
+    };
+    if tokio::time::timeout(Duration::from_secs(30), moved)
+        .await
+        .is_err()
+    {
+        panic!("{} and {}", a.path(), b.path());
+    }
+}
+
+#[tokio::test]
+async fn a_busy_connection_of_one_host_moves_to_shared_memory() {
+    for driver in drivers() {
+        let (a, b) = net(LocalPath::Auto).driver(driver).pair().await.unwrap();
+        assert!(matches!(a.path(), Path::Network(NotLocal::NotYet)));
+        moved(&a, &b).await;
+        talk(&a, &b, 100).await.unwrap();
+        assert_eq!(a.path().to_string(), "local");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_stays_on_the_network() {
+    let (a, b) = net(LocalPath::Auto).pair().await.unwrap();
+    talk(&a, &b, 5).await.unwrap();
+    assert!(matches!(a.path(), Path::Network(NotLocal::NotYet)));
+    assert!(matches!(b.path(), Path::Network(NotLocal::NotYet)));
+}
+
+#[tokio::test]
+async fn who_does_not_want_it_stays_on_the_network_and_says_why() {
+    let off = net(LocalPath::Off);
+    let (a, b) = off.pair().await.unwrap();
+    talk(&a, &b, 100).await.unwrap();
+    assert!(matches!(a.path(), Path::Network(NotLocal::Off)));
+    assert_eq!(b.path().to_string(), "network (shared memory is off)");
+    // One side's will is enough.
+    let auto = net(LocalPath::Auto);
+    let (a, b) = connect(&auto.peer().unwrap(), &off.peer().unwrap())
+        .await
+        .unwrap();
+    talk(&a, &b, 100).await.unwrap();
+    assert!(matches!(a.path(), Path::Network(NotLocal::NotOffered)));
+    assert!(matches!(b.path(), Path::Network(NotLocal::Off)));
+    // The hints of a fabric say so too.
+    let fabric = auto
+        .fabric_with(Hints::new().local_path(LocalPath::Off))
+        .unwrap();
+    let endpoint = fabric.domain().open().unwrap().endpoint().open().unwrap();
+    assert!(matches!(
+        endpoint.path(),
+        Path::Network(NotLocal::NotConnected)
+    ));
+}
+
+/// What is under way while the connection moves, and what is larger than the rings, arrives whole
+/// and in order.
+#[tokio::test]
+async fn large_messages_and_rma_go_through_shared_memory() {
+    for driver in drivers() {
+        let (a, b) = net(LocalPath::Auto).driver(driver).pair().await.unwrap();
+        let pattern = |salt: usize| -> Vec<u8> {
+            (0..5 << 20)
+                .map(|at: usize| (at.wrapping_mul(31) ^ (at >> 9) ^ salt) as u8)
+                .collect()
+        };
+        let mut salt = 0;
+        for round in 0..2 {
+            let sends = async {
+                for salt in salt..salt + 6 {
+                    a.send(pattern(salt)).await.unwrap();
+                }
+            };
+            let receives = async {
+                for salt in salt..salt + 6 {
+                    let (received, bytes) = b.recv(vec![0; 5 << 20]).await.unwrap();
+                    assert_eq!(received.len, 5 << 20);
+                    assert!(bytes == pattern(salt), "message {salt}");
+                }
+            };
+            tokio::join!(sends, receives);
+            salt += 6;
+            let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+            let region = b
+                .domain()
+                .register(pattern(salt))
+                .access(access)
+                .await
+                .unwrap();
+            let written = a.write(pattern(salt + 1), region.remote());
+            written.delivery_complete().await.unwrap();
+            let (_, bytes) = a.read(vec![0; 5 << 20], region.remote()).await.unwrap();
+            assert!(bytes == pattern(salt + 1), "round {round}");
+            if round == 0 {
+                moved(&a, &b).await;
+            }
+        }
+        assert!(a.path().is_local() && b.path().is_local());
+    }
+}
+
+/// The agreed end takes along all that was sent before it.
+#[tokio::test]
+async fn a_connection_in_shared_memory_ends_in_order() {
+    for driver in drivers() {
+        let (a, b) = net(LocalPath::Auto).driver(driver).pair().await.unwrap();
+        moved(&a, &b).await;
+        for at in 0..100u64 {
+            a.send(at.to_le_bytes().to_vec()).detach().unwrap();
+        }
+        drop(a);
+        for at in 0..100u64 {
+            let (_, bytes) = b.recv(vec![0; 8]).await.unwrap();
+            assert_eq!(bytes, at.to_le_bytes());
+        }
+        let failed = b.recv(vec![0; 8]).await.unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::PeerClosed);
+    }
+}
+
+/// Answers each message until it has had as many as it is told; then sends 1,000 more and says so.
+#[tokio::test]
+#[ignore = "the other process of another test"]
+async fn the_other_process() {
+    crate::common::child::end_with_the_parent();
+    let net = net(LocalPath::Auto);
+    let us = net.peer().unwrap();
+    let requests = us.fabric.event_queue().open().unwrap();
+    let listener = us.fabric.passive_endpoint(&requests);
+    let listener = listener.listen_at(([127, 0, 0, 1], 0).into()).unwrap();
+    let endpoint = us.domain.endpoint().open().unwrap();
+    say(listener.local_addr());
+    let request = loop {
+        if let Some(Event::ConnRequest(request)) = requests.next().await {
+            break request;
+        }
+    };
+    endpoint.accept(request).await.unwrap();
+    loop {
+        let (_, bytes) = endpoint.recv(vec![0; 8]).await.unwrap();
+        if bytes == LAST {
+            break;
+        }
+        endpoint.send(bytes).await.unwrap();
+    }
+    assert!(endpoint.path().is_local());
+    for at in 0..1000u64 {
+        endpoint.send(at.to_le_bytes().to_vec()).await.unwrap();
+    }
+    say("sent");
+    std::future::pending::<()>().await;
+}
+
+/// The last message that the other process answers.
+const LAST: [u8; 8] = [0xff; 8];
+
+/// What a process wrote before it was killed arrives, and then its death is told.
+#[tokio::test]
+async fn a_killed_peer_in_shared_memory_is_told_after_its_last_bytes() {
+    let us = net(LocalPath::Auto).peer().unwrap();
+    let mut process = PeerProcess::spawn("local::the_other_process", &[]);
+    let address = process.line().await.parse().unwrap();
+    let endpoint = us.domain.endpoint().open().unwrap();
+    endpoint.connect(address).await.unwrap();
+    while !endpoint.path().is_local() {
+        endpoint.send(vec![1; 8]).await.unwrap();
+        endpoint.recv(vec![0; 8]).await.unwrap();
+    }
+    endpoint.send(LAST.to_vec()).await.unwrap();
+    assert_eq!(process.line().await, "sent");
+    drop(process); // By SIGKILL.
+    for at in 0..1000u64 {
+        let (_, bytes) = endpoint.recv(vec![0; 8]).await.unwrap();
+        assert_eq!(bytes, at.to_le_bytes());
+    }
+    let lost = endpoint.recv(vec![0; 8]);
+    let lost = tokio::time::timeout(Duration::from_secs(20), lost.into_future()).await;
+    let lost = lost.expect("its death is told").unwrap_err();
+    assert!(is_loss(lost.kind()), "{lost}");
+}
