@@ -167,13 +167,13 @@ impl LocalCarrier {
         let Some(batch) = io.batch() else {
             return Ok(());
         };
-        let mut room = self.writer.room()?;
-        while room == 0 && !self.writer.is_abandoned() {
+        let room = self.writer.room()?;
+        if room == 0 && !self.writer.is_abandoned() {
             self.own_bell.register(&io.waker);
-            if self.writer.sleep_for_room() {
-                return Ok(());
+            if !self.writer.sleep_for_room() {
+                io.waker.wake_by_ref();
             }
-            room = self.writer.room()?;
+            return Ok(());
         }
         if self.writer.is_abandoned() {
             let gone = Error::new(ErrorKind::ConnectionReset, "by the peer");
@@ -226,26 +226,29 @@ impl LocalCarrier {
         io: &mut Submissions,
         socket: &mut impl Stream,
     ) -> Result<()> {
-        while io.armed().is_some() {
-            if self.receives != ReceivePath::Ring && !self.turn_to_ring(io)? {
-                socket.poll_receive(io);
-                if io.armed().is_none() || !self.sleep(io) {
-                    continue;
-                }
-                return Ok(());
+        if self.receives != ReceivePath::Ring && !self.turn_to_ring(io)? {
+            socket.poll_receive(io);
+            if io.armed().is_some() && !self.sleep(io)? {
+                io.waker.wake_by_ref();
             }
-            if self.take_available(io)? {
-                return Ok(());
+            return Ok(());
+        }
+        if self.take_available(io)? {
+            return Ok(());
+        }
+        let Poll::Ready(end) = socket.poll_end(io) else {
+            // What has come just now is taken, once: the writer decides nothing but when this side
+            // looks again.
+            if !self.sleep(io)? && !self.take_available(io)? {
+                io.waker.wake_by_ref();
             }
-            match socket.poll_end(io) {
-                // What it has written before its end comes first.
-                Poll::Ready(end) if self.reader.available()? == 0 => match end {
-                    Ok(()) => io.end_stream(),
-                    Err(error) => io.fail_receive(error),
-                },
-                Poll::Ready(_) => {}
-                Poll::Pending if self.sleep(io) => return Ok(()),
-                Poll::Pending => {}
+            return Ok(());
+        };
+        // What it has written before its end comes first.
+        if !self.take_available(io)? {
+            match end {
+                Ok(()) => io.end_stream(),
+                Err(error) => io.fail_receive(error),
             }
         }
         Ok(())
@@ -278,11 +281,20 @@ impl LocalCarrier {
         self.receives = to;
     }
 
-    /// Registers for the peer's ring. Returns false if it has written meanwhile.
-    fn sleep(&mut self, io: &Submissions) -> bool {
+    /// Registers the waker for bytes in the ring. Returns false if they have come meanwhile.
+    fn sleep(&mut self, io: &Submissions) -> Result<bool> {
+        // The rest of the socket's bytes comes first, and wakes by itself.
+        if let ReceivePath::Rest(_) = self.receives {
+            return Ok(true);
+        }
         self.own_bell.register(&io.waker);
         let wanted = io.armed().map_or(1, Receive::wake_bytes);
-        self.reader.sleep_for(wanted.into())
+        let sleeps = self.reader.sleep_for(wanted.into());
+        if !sleeps && self.receives == ReceivePath::Socket && self.reader.begun().is_none() {
+            let what = "it has written to the ring without having begun";
+            return Err(Error::new(ErrorKind::ProtocolViolation, what));
+        }
+        Ok(sleeps)
     }
 
     /// Ends the armed receive with bytes of the ring. Returns false if there are none.
@@ -367,7 +379,7 @@ impl LocalCarrier {
             io.notify();
             return Ok(());
         }
-        if !self.sleep(io) {
+        if !self.sleep(io)? {
             io.notify();
         }
         Ok(())
