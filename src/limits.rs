@@ -236,6 +236,11 @@ pub const DIRECT_PIECE_MAX: usize = 1 << 20;
 pub const LOCAL_RING_LEN: usize = 1 << 20;
 pub(crate) const LOCAL_RING_LEN_MIN: usize = 64 << 10;
 pub(crate) const LOCAL_RING_LEN_MAX: usize = 4 << 20;
+/// Bytes that are copied at a time on their way from a ring to a payload: they stay in the
+/// processor's first cache.
+pub(crate) const LOCAL_COPY_LEN: usize = 8 << 10;
+/// How long one step may take by which two processes come to share memory.
+pub(crate) const LOCAL_STEP_MAX: Duration = Duration::from_millis(500);
 /// Connections of a domain that go through shared memory, at most.
 pub const LOCAL_CONNECTIONS_MAX: usize = 64;
 /// How often a connection must have sent and received before it asks for shared memory.

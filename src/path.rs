@@ -9,7 +9,8 @@ use crate::error::Error;
 #[non_exhaustive]
 pub enum LocalPath {
     /// Once a connection has carried some traffic, if both ends allow it and are processes of one
-    /// user, in one network namespace of one host. Whatever is lacking leaves the connection on TCP.
+    /// user, in one network namespace of one host. If anything is lacking, the connection stays on
+    /// TCP.
     Auto,
     /// Never: all bytes go through TCP. The default.
     #[default]
@@ -20,8 +21,8 @@ pub enum LocalPath {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Path {
-    /// Through shared memory, both ways. The TCP connection below is still open, and tells when the
-    /// peer is gone.
+    /// Through shared memory, both ways. The TCP connection below is still open, and reports when
+    /// the peer is gone.
     Local,
     /// Through TCP, or whatever else the backend is made of.
     Network(NotLocal),

@@ -11,7 +11,8 @@
 //!                                                         Carried
 //! ```
 //! The side that has connected asks, once the connection has carried some traffic: thousands of
-//! idle connections share no memory. Failing changes nothing but the reason that is told.
+//! idle connections share no memory. A failure changes nothing but the reason
+//! that [`Port::path`] returns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -9,10 +9,10 @@
 //!      and rings if that is reached       still too small
 //! ```
 //! Of two stores with a fence behind each, at least one is seen by the look of the other side. So
-//! either the sleeper sees the new count, or the other side sees that somebody sleeps.
+//! either the sleeper sees the new count, or the other side sees that there is a sleeper.
 //!
-//! Nothing here trusts the other side: what it stores is a number, and a wrong one wakes nobody, or
-//! somebody for nothing.
+//! Nothing here trusts the other side: what it stores is a number, and a wrong one causes a missing
+//! or a needless wake-up, and nothing else.
 
 use super::primitives::{AtomicU64, Ordering, fence};
 
@@ -68,7 +68,7 @@ impl AwaitedCount {
         sleeps
     }
 
-    /// Sleeps no more. The other side may have seen that somebody sleeps, and wake once more.
+    /// Sleeps no more. The other side may have seen the sleeper, and wake once more.
     #[inline]
     pub(crate) fn awake(&self) {
         self.awaited.0.store(0, Ordering::Relaxed);

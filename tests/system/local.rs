@@ -157,7 +157,7 @@ async fn a_connection_in_shared_memory_ends_in_order() {
     }
 }
 
-/// Answers each message until it has had as many as it is told; then sends 1,000 more and says so.
+/// Answers each message until it has had the last of them; then sends 1,000 more and says so.
 #[tokio::test]
 #[ignore = "the other process of another test"]
 async fn the_other_process() {
@@ -193,9 +193,9 @@ async fn the_other_process() {
 /// The last message that the other process answers.
 const LAST: [u8; 8] = [0xff; 8];
 
-/// What a process wrote before it was killed arrives, and then its death is told.
+/// What a process wrote before it was killed arrives, and then its death is reported.
 #[tokio::test]
-async fn a_killed_peer_in_shared_memory_is_told_after_its_last_bytes() {
+async fn a_killed_peer_in_shared_memory_is_reported_after_its_last_bytes() {
     let us = net(LocalPath::Auto).peer().unwrap();
     let mut process = PeerProcess::spawn("local::the_other_process", &[]);
     let address = process.line().await.parse().unwrap();
@@ -214,6 +214,6 @@ async fn a_killed_peer_in_shared_memory_is_told_after_its_last_bytes() {
     }
     let lost = endpoint.recv(vec![0; 8]);
     let lost = tokio::time::timeout(Duration::from_secs(20), lost.into_future()).await;
-    let lost = lost.expect("its death is told").unwrap_err();
+    let lost = lost.expect("its death is reported").unwrap_err();
     assert!(is_loss(lost.kind()), "{lost}");
 }

@@ -3,12 +3,13 @@
 use crate::source::{Source, find_word};
 
 /// Where `unsafe` may stand.
-const UNSAFE_FOLDERS: [&str; 6] = [
+const UNSAFE_FOLDERS: [&str; 7] = [
     "bench/src/sys/",
     "src/buf/",
     "src/hmem/",
     "src/sync/",
     "src/transport/epoll/",
+    "src/transport/local/",
     "src/transport/uring/",
 ];
 

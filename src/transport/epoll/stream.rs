@@ -193,7 +193,7 @@ impl Stream for EpollStream {
                     let error = Error::from_io(&error.into(), "watching a connection");
                     self.watch_error = Some(error);
                 }
-                // The system reports its error once; whoever asks again gets the same answer.
+                // The system reports its error once; a later call returns the same answer.
                 return Poll::Ready(self.watch_error.clone().map_or(Ok(()), Err));
             }
             guard.clear_ready();

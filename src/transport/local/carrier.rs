@@ -23,7 +23,7 @@ use super::ring::{RingReader, RingWriter, map_rings};
 use crate::buf::{AccessError, SendBatch, Slices, Stage};
 use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::DIRECT_PIECE_MAX;
+use crate::limits::{DIRECT_PIECE_MAX, LOCAL_COPY_LEN};
 use crate::transport::stream::{Stream, Submissions};
 use crate::transport::{LinkStats, Receive};
 
@@ -127,7 +127,7 @@ impl fmt::Debug for LocalCarrier {
 }
 
 impl LocalCarrier {
-    /// Tells the peer that this side takes bytes out of the ring from now on.
+    /// Informs the peer that this side takes bytes out of the ring from now on.
     pub(in crate::transport) fn open(&self) {
         self.reader.open();
     }
@@ -191,8 +191,8 @@ impl LocalCarrier {
         Ok(())
     }
 
-    /// Writes up to `len` bytes of the batch to the ring; returns how many, and the reason if memory
-    /// was refused.
+    /// Writes up to `len` bytes of the batch to the ring; returns how many, and the reason if
+    /// memory was refused.
     fn write(&mut self, batch: &SendBatch, len: usize) -> (usize, Option<AccessError>) {
         let mut slices = Slices::new();
         if let Some(count) = batch.slices(0, len, &mut slices) {
@@ -321,7 +321,7 @@ impl LocalCarrier {
                 let mut refused = None;
                 while copied < len && refused.is_none() {
                     let block = stage.spare();
-                    let count = block.len().min(COPY_LEN).min(len - copied);
+                    let count = block.len().min(LOCAL_COPY_LEN).min(len - copied);
                     self.reader.copy(copied, &mut block[..count]);
                     let at = direct.offset + copied;
                     match direct.payload.copy_in(at, &block[..count]) {
@@ -415,10 +415,6 @@ impl Drop for LocalCarrier {
         self.ring_if(true);
     }
 }
-
-/// Bytes that are copied at a time on their way from the ring to a payload: they stay in the
-/// processor's first cache.
-const COPY_LEN: usize = 8 << 10;
 
 /// Makes a doorbell: what is written to it wakes its owner.
 pub(super) fn make_bell() -> Result<OwnedFd> {

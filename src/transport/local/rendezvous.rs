@@ -13,8 +13,8 @@
 //! ```
 //! A *name* is a process's, in the abstract namespace of Unix sockets, which is that of the network
 //! namespace: a process elsewhere cannot connect to it. A *token* is one connection's, random, and
-//! good for one rendezvous. Both sides check that the other's user is their own. Nothing is found in
-//! a file system, and nothing is left behind by a process that is killed.
+//! good for one rendezvous. Both sides check that the other's user is their own. Nothing is in a
+//! file system, and nothing is left behind by a process that is killed.
 //!
 //! A thread of this process accepts; it is started for the first connection that another process
 //! of this host may ask for. Every step of it has a time limit.
@@ -24,7 +24,6 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -35,7 +34,7 @@ use rustix::net::{
 use super::carrier::{LocalParts, is_bell, make_bell};
 use super::memory::SharedFile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::LOCAL_RING_LEN;
+use crate::limits::{LISTEN_BACKLOG, LOCAL_RING_LEN, LOCAL_STEP_MAX};
 
 /// What a side offers its peer: sent with the HELLO of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,13 +73,6 @@ impl std::fmt::Debug for LocalOffer {
 
 /// A random number that stands for one connection.
 pub(crate) type Token = [u8; 16];
-
-/// How long one step of a rendezvous may take.
-const STEP_MAX: Duration = Duration::from_millis(500);
-/// Rendezvous that wait to be accepted, at most.
-const BACKLOG: i32 = 64;
-/// Descriptors of one message.
-const DESCRIPTORS: usize = 2;
 
 /// Makes an offer of the life of a domain with this number, with a token. `None`: this host has no
 /// identity.
@@ -174,7 +166,7 @@ impl Acceptor {
         let doing = "listening for peers of this host";
         let socket = unix_socket()?;
         bind(&socket, &address_of(&self.name)?).map_err(|error| os_error(error, doing))?;
-        listen(&socket, BACKLOG).map_err(|error| os_error(error, doing))?;
+        listen(&socket, LISTEN_BACKLOG.into()).map_err(|error| os_error(error, doing))?;
         let acceptor = Arc::clone(self);
         std::thread::Builder::new()
             .name("fabric-local".to_owned())
@@ -193,7 +185,7 @@ impl Acceptor {
                     }
                 }
                 // For want of descriptors, which passes.
-                Err(_) => std::thread::sleep(STEP_MAX),
+                Err(_) => std::thread::park_timeout(LOCAL_STEP_MAX),
             }
         }
     }
@@ -279,8 +271,8 @@ fn address_of(name: &[u8; 16]) -> Result<SocketAddrUnix> {
 
 fn set_limits(socket: &OwnedFd) -> Result<()> {
     let set = || {
-        sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(STEP_MAX))?;
-        sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(STEP_MAX))
+        sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(LOCAL_STEP_MAX))?;
+        sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(LOCAL_STEP_MAX))
     };
     set().map_err(|error| os_error(error, "preparing a Unix socket"))
 }
@@ -307,7 +299,7 @@ fn check_bell(bell: &OwnedFd) -> Result<()> {
 
 /// Sends a message, with descriptors.
 fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
@@ -325,7 +317,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Resul
 /// Receives a message of exactly `N` bytes, and its descriptors.
 fn receive<const N: usize>(socket: &OwnedFd) -> Result<([u8; N], Vec<OwnedFd>)> {
     let mut bytes = [0; N];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = recvmsg(
         socket,

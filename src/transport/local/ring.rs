@@ -27,16 +27,20 @@ struct RingWords {
     /// 0: the writer's bytes go through the socket. Then one more than the number of bytes that it
     /// has sent there: all that follow are in the ring.
     begun: AtomicU64,
-    /// [`UNREAD`], [`READ`] or [`ABANDONED`].
-    reading: AtomicU64,
+    /// A [`ReaderState`].
+    reader: AtomicU64,
 }
 
-/// The reader takes no bytes out of the ring yet.
-const UNREAD: u64 = 0;
-/// It does.
-const READ: u64 = 1;
-/// It never will again.
-const ABANDONED: u64 = 2;
+/// Whether the reader takes bytes out of the ring.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum ReaderState {
+    /// Not yet.
+    Closed = 0,
+    Open = 1,
+    /// Never again.
+    Gone = 2,
+}
 
 const _: () = assert!(2 * size_of::<RingWords>() <= 4096, "both are in one page");
 
@@ -125,22 +129,22 @@ fn impossible(what: &'static str) -> Error {
 pub(super) struct RingWriter {
     ring: RingMemory,
     written: u64,
-    /// As the reader has last told.
+    /// The reader's count as it was last seen.
     read: u64,
 }
 
 impl RingWriter {
     /// Returns true once the other side takes bytes out of the ring.
     pub(super) fn is_read(&self) -> bool {
-        self.ring.words().reading.load(Ordering::Acquire) != UNREAD
+        self.ring.words().reader.load(Ordering::Acquire) != ReaderState::Closed as u64
     }
 
-    /// Returns true once nobody will take bytes out of the ring any more.
+    /// Returns true once the reader will take no more bytes out of the ring.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.ring.words().reading.load(Ordering::Relaxed) == ABANDONED
+        self.ring.words().reader.load(Ordering::Relaxed) == ReaderState::Gone as u64
     }
 
-    /// Tells the other side that what follows so many bytes of the socket is in the ring.
+    /// Informs the other side that what follows so many bytes of the socket is in the ring.
     pub(super) fn begin(&mut self, sent: u64) {
         self.ring.words().begun.store(sent + 1, Ordering::Release);
     }
@@ -206,19 +210,23 @@ impl RingWriter {
 pub(super) struct RingReader {
     ring: RingMemory,
     read: u64,
-    /// As the writer has last told.
+    /// The writer's count as it was last seen.
     written: u64,
 }
 
 impl RingReader {
-    /// Tells the writer that its bytes will be taken out of the ring.
-    pub(super) fn open(&self) {
-        self.ring.words().reading.store(READ, Ordering::Release);
+    fn set_state(&self, state: ReaderState) {
+        (self.ring.words().reader).store(state as u64, Ordering::Release);
     }
 
-    /// Tells the writer that no more bytes will be taken.
+    /// Informs the writer that its bytes will be taken out of the ring.
+    pub(super) fn open(&self) {
+        self.set_state(ReaderState::Open);
+    }
+
+    /// Informs the writer that no more bytes will be taken.
     pub(super) fn abandon(&self) {
-        (self.ring.words().reading).store(ABANDONED, Ordering::Release);
+        self.set_state(ReaderState::Gone);
     }
 
     /// Returns the number of bytes that the writer has sent through the socket, once all others are
@@ -271,8 +279,8 @@ impl RingReader {
         }
     }
 
-    /// Frees the place of the next bytes, which have been copied. Returns true if the writer sleeps,
-    /// and must be woken.
+    /// Frees the place of the next bytes, which have been copied. Returns true if the writer
+    /// sleeps, and must be woken.
     #[must_use = "the writer may sleep"]
     pub(super) fn consume(&mut self, len: usize) -> bool {
         debug_assert!(len as u64 <= self.written - self.read);
@@ -345,7 +353,10 @@ mod tests {
         /// Whatever the other side stores, in whatever order: an error, or no more than fits.
         #[test]
         fn a_count_that_cannot_be_is_refused(
-            stores in prop::collection::vec((any::<bool>(), any::<u64>(), 0..2 * LEN as u64), 1..40),
+            stores in prop::collection::vec(
+                (any::<bool>(), any::<u64>(), 0..2 * LEN as u64),
+                1..40,
+            ),
         ) {
             let ((mut writer, mut reader), (liar_writes, liar_reads)) = pair();
             let (mut most_written, mut most_read) = (0, 0);
