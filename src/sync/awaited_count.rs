@@ -3,18 +3,18 @@
 //!
 //! ```text
 //!   the side that advances             the side that sleeps
-//!   1. stores the count                1. stores the count that it waits for
-//!   2. fence                           2. fence
-//!   3. looks at what is awaited,       3. looks at the count again, and sleeps if that is
+//!   1. stores the count                1. exchanges what is awaited
+//!   2. exchanges what is awaited,      2. looks at the count again, and sleeps if that is
 //!      and rings if that is reached       still too small
 //! ```
-//! Of two stores with a fence behind each, at least one is seen by the look of the other side. So
-//! either the sleeper sees the new count, or the other side sees that there is a sleeper.
+//! What is awaited is changed by atomic exchanges alone, of which each sees the one before it, and
+//! all that happened before that. So the exchange of the side that advances sees the sleeper, or the
+//! sleeper's exchange comes later, and its look sees the new count.
 //!
 //! Nothing here trusts the other side: what it stores is a number, and a wrong one causes a missing
 //! or a needless wake-up, and nothing else.
 
-use super::primitives::{AtomicU64, Ordering, fence};
+use super::primitives::{AtomicU64, Ordering};
 
 /// A count, and the value that the other side sleeps for.
 #[repr(C, align(128))]
@@ -50,17 +50,15 @@ impl AwaitedCount {
     #[must_use = "the other side may sleep"]
     pub(crate) fn advance(&self, to: u64) -> bool {
         self.count.store(to, Ordering::Release);
-        fence(Ordering::SeqCst);
-        let awaited = self.awaited.0.load(Ordering::Relaxed);
-        awaited != 0 && awaited <= to && self.awaited.0.swap(0, Ordering::Relaxed) != 0
+        let awaited = self.awaited.0.fetch_add(0, Ordering::AcqRel);
+        awaited != 0 && awaited <= to && self.exchange(0) != 0
     }
 
     /// Begins to sleep until the count is at least `count`, which is not 0. Returns false if it is,
     /// and there is nothing to sleep for.
     #[must_use = "the count may have been reached"]
     pub(crate) fn sleep_until(&self, count: u64) -> bool {
-        self.awaited.0.store(count, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.exchange(count);
         let sleeps = self.get() < count;
         if !sleeps {
             self.awake();
@@ -69,9 +67,12 @@ impl AwaitedCount {
     }
 
     /// Sleeps no more. The other side may have seen the sleeper, and wake once more.
-    #[inline]
     pub(crate) fn awake(&self) {
-        self.awaited.0.store(0, Ordering::Relaxed);
+        self.exchange(0);
+    }
+
+    fn exchange(&self, awaited: u64) -> u64 {
+        self.awaited.0.swap(awaited, Ordering::AcqRel)
     }
 }
 

@@ -4,7 +4,7 @@
 
 #[cfg(not(loom))]
 pub(crate) use std::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     sync::{Mutex, MutexGuard},
     thread_local,
 };
@@ -12,7 +12,7 @@ pub(crate) use std::{
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 #[cfg(loom)]

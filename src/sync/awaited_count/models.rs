@@ -8,7 +8,7 @@ use crate::sync::model::{Memory, Model};
 
 pub(crate) const MODELS: &[Model] = &[
     Model::of("awaited count: who sleeps for it is woken", woken),
-    Model::of("awaited count: both sides sleep for each other", in_turns),
+    Model::of("awaited count: both sides sleep for each other", in_turns).bounded(3),
 ];
 
 /// Sleeps until the count is as high.

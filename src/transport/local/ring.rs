@@ -115,6 +115,7 @@ pub(super) fn map_rings(file: &SharedFile, side: usize) -> Result<(RingWriter, R
         ring: ring(1 - side, false)?,
         read: 0,
         written: 0,
+        sleeps: false,
     };
     Ok((writer, reader))
 }
@@ -212,6 +213,8 @@ pub(super) struct RingReader {
     read: u64,
     /// The writer's count as it was last seen.
     written: u64,
+    /// True if the writer may be about to wake this side.
+    sleeps: bool,
 }
 
 impl RingReader {
@@ -291,14 +294,18 @@ impl RingReader {
     /// Sleeps until `len` bytes more than are available have come, at most a quarter of the ring.
     /// Returns false if they have, or if the writer begins to use the ring.
     #[must_use = "the bytes may be there"]
-    pub(super) fn sleep_for(&self, len: u64) -> bool {
+    pub(super) fn sleep_for(&mut self, len: u64) -> bool {
         let len = len.clamp(1, self.ring.len() / 4);
-        self.ring.words().written.sleep_until(self.read + len)
+        self.sleeps = self.ring.words().written.sleep_until(self.read + len);
+        self.sleeps
     }
 
-    /// Sleeps no more.
-    pub(super) fn awake(&self) {
-        self.ring.words().written.awake();
+    /// Sleeps no more, if it did.
+    #[inline]
+    pub(super) fn awake(&mut self) {
+        if std::mem::take(&mut self.sleeps) {
+            self.ring.words().written.awake();
+        }
     }
 }
 
@@ -401,14 +408,14 @@ mod tests {
 
     #[test]
     fn a_reader_sleeps_until_as_much_has_come_as_it_waits_for() {
-        let ((mut writer, _), (_, reader)) = pair();
+        let ((mut writer, _), (_, mut reader)) = pair();
         assert!(reader.sleep_for(100));
         writer.write(0, &[1; 100]);
         assert!(!writer.publish(99));
         assert!(writer.publish(1));
         assert!(!reader.sleep_for(100), "it is there");
         // Never for more than the writer can be sure to write.
-        let ((mut writer, _), (_, reader)) = pair();
+        let ((mut writer, _), (_, mut reader)) = pair();
         assert!(reader.sleep_for(u64::MAX));
         writer.write(0, &vec![1; LEN / 4]);
         assert!(writer.publish(LEN / 4));
