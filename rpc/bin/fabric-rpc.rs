@@ -7,7 +7,7 @@
 //! codec postcard, 256 calls open per connection, frames of 65536 bytes
 //! ```
 //!
-//! and a row for each method: its number, and what has become of its calls.
+//! and a row for each method: its number, what has become of its calls, and its signature.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -149,7 +149,7 @@ fn text_of(server: &ServerDescription) -> String {
     for (name, _) in counts_of(&MethodStats::default()) {
         let _ = write!(text, " {name:>10}");
     }
-    text.push_str("    mean us\n");
+    text.push_str("    mean us  signature\n");
     for method in &server.methods {
         let stats = method.stats;
         let ended = stats.succeeded + stats.failed + stats.cancelled;
@@ -159,6 +159,7 @@ fn text_of(server: &ServerDescription) -> String {
             let _ = write!(text, " {count:>10}");
         }
         let _ = write!(text, " {mean:>10}");
+        let _ = write!(text, "  {}", method.signature);
         for (is_set, word) in [(method.idempotent, "idempotent"), (method.to_end, "to_end")] {
             if is_set {
                 let _ = write!(text, "  {word}");
@@ -176,9 +177,10 @@ fn json_of_health(health: &ServerHealth) -> String {
 fn json_of(server: &ServerDescription) -> String {
     let methods = server.methods.iter().map(|method| {
         format!(
-            "{{\"name\":{},\"id\":{},\"idempotent\":{},\"to_end\":{},{},\"time_us\":{}}}",
+            "{{\"name\":{},\"id\":{},\"signature\":{},\"idempotent\":{},\"to_end\":{},{},\"time_us\":{}}}",
             quoted(&method.name),
             method.id,
+            quoted(&method.signature),
             method.idempotent,
             method.to_end,
             json_of_numbers(&counts_of(&method.stats)),

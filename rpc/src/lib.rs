@@ -85,6 +85,10 @@ mod compile_fail {}
 #[doc = include_str!("../../docs/guide/7-calls.md")]
 mod guide {}
 
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/rpc-evolution.md")]
+mod evolution {}
+
 #[cfg(feature = "tower")]
 mod balance;
 mod call_info;
@@ -188,10 +192,11 @@ macro_rules! if_test_util {
 pub mod generated {
     pub use crate::client::received;
     pub use crate::codec::{
-        Arguments, bytes_result, codec_name, result, typed_bytes, typed_result,
+        Arguments, bytes_result, codec_name, result, shape, typed_bytes, typed_result,
     };
+    pub use crate::method::{Signature, described};
     pub use crate::server::{Handling, Incoming};
     pub use crate::streaming::{empty_stream, typed_empty_stream};
-    pub use crate::wire::{CodecName, method_id};
+    pub use crate::wire::CodecName;
     pub use bytes::Bytes;
 }

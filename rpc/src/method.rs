@@ -1,12 +1,16 @@
 //! A method, as both ends of a connection know it.
 
+use crate::wire::method_id;
+
 /// A method of a service, as the layers of a server see it
 /// ([`Request::method`](crate::Request::method)).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Method {
     /// `Service/method`, with `#version` if it has one.
     pub name: &'static str,
-    /// The number of the name on the wire.
+    /// The types of its arguments and results as the codec sees them, such as `(u64,str)->[u8]`.
+    pub signature: String,
+    /// The number on the wire, of its name and its signature.
     pub id: u32,
     /// True if the handler of a cancelled call continues to its end (`#[rpc(to_end)]`).
     pub to_end: bool,
@@ -14,4 +18,119 @@ pub struct Method {
     pub idempotent: bool,
     /// True if the handler runs in a task of its own from the beginning (`#[rpc(spawn)]`).
     pub spawn: bool,
+}
+
+impl Method {
+    /// Returns whether a number that is not this method's is that of its name with another
+    /// signature: the upper halves are those of the name.
+    pub(crate) fn is_named_like(&self, id: u32) -> bool {
+        self.id >> 16 == id >> 16
+    }
+}
+
+/// Describes a method. `flags`: to_end, idempotent, spawn.
+pub fn described(name: &'static str, signature: String, flags: [bool; 3]) -> Method {
+    let [to_end, idempotent, spawn] = flags;
+    Method {
+        name,
+        id: method_id(name) ^ hash_of(&signature),
+        signature,
+        to_end,
+        idempotent,
+        spawn,
+    }
+}
+
+/// The signature's hash in 16 bits; 0 for an empty one, so that the number is that of the name.
+fn hash_of(signature: &str) -> u32 {
+    match signature {
+        "" => 0,
+        text => {
+            let hash = method_id(text);
+            (hash >> 16) ^ (hash & 0xffff)
+        }
+    }
+}
+
+/// The parts of a method's signature, as `#[service]` finds them.
+#[derive(Debug, Default)]
+pub struct Signature {
+    /// What the codec makes of the arguments.
+    pub arguments: String,
+    /// `pull` or `push` for each piece of lent memory.
+    pub lent: &'static [&'static str],
+    /// The items of the stream that the client sends.
+    pub sent: Option<String>,
+    /// The result, or the items of a stream.
+    pub result: String,
+    /// Whether the result is a stream of such values.
+    pub received: bool,
+    /// The method's own error.
+    pub error: Option<String>,
+}
+
+/// Bytes of a signature; of a longer one only a hash is kept.
+const SIGNATURE_MAX: usize = 4096;
+
+impl Signature {
+    /// Writes the signature: `(u64,str)->[u8]`, `()+pull->u64`, `()+stream str->stream u64!Error`.
+    pub fn write(&self) -> String {
+        let mut text = self.arguments.clone();
+        for right in self.lent {
+            text.push('+');
+            text.push_str(right);
+        }
+        if let Some(items) = &self.sent {
+            text.push_str("+stream ");
+            text.push_str(items);
+        }
+        text.push_str("->");
+        if self.received {
+            text.push_str("stream ");
+        }
+        text.push_str(&self.result);
+        if let Some(error) = &self.error {
+            text.push('!');
+            text.push_str(error);
+        }
+        match text.len() > SIGNATURE_MAX {
+            // 64 bits: the halves differ in where the hash begins.
+            true => format!(
+                "{:08x}{:08x}",
+                method_id(&text),
+                method_id(&format!("#{text}"))
+            ),
+            false => text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn method(name: &'static str, signature: &str) -> Method {
+        described(name, signature.to_owned(), [false; 3])
+    }
+
+    #[test]
+    fn a_number_has_the_name_in_its_upper_half_and_the_signature_in_its_lower() {
+        let [one, other] = ["u64->()", "str->()"].map(|it| method("Sums/add", it));
+        assert_ne!(one.id, other.id);
+        assert!(one.is_named_like(other.id));
+        assert!(!one.is_named_like(method("Sums/sub", "u64->()").id));
+        // docs/rpc-wire.md: a port computes the same.
+        assert_eq!(method("Hello/hello", "").id, method_id("Hello/hello"));
+        assert_eq!(method("Hello/hello", "str->str").id, 0x52c6_c34c ^ 0xb127);
+    }
+
+    #[test]
+    fn a_long_signature_is_a_hash_that_sees_all_of_it() {
+        let of = |last: &str| Signature {
+            arguments: "u64,".repeat(5_000) + last,
+            ..Signature::default()
+        };
+        let (one, other) = (of("u8").write(), of("i8").write());
+        assert!(one.len() == 16 && one != other);
+    }
 }

@@ -18,7 +18,7 @@ pub type Result<T, E = Status> = std::result::Result<T, E>;
 ///
 /// | code | started |
 /// |---|---|
-/// | `Overloaded`, `Unavailable`, `UnknownMethod` | `NotStarted` |
+/// | `Overloaded`, `Unavailable`, `Unimplemented` | `NotStarted` |
 /// | `Unauthenticated`, `PermissionDenied` | `NotStarted` |
 /// | `ConnectionLost` | `MaybeRan`; `NotStarted` if the request had not been sent |
 /// | `DeadlineExceeded` | `MaybeRan`; `NotStarted` if it was not sent, or refused |
@@ -40,8 +40,9 @@ pub enum Code {
     Unavailable,
     /// The connection was lost before the response arrived.
     ConnectionLost,
-    /// The server has no such method, or not in this version.
-    UnknownMethod,
+    /// The server has no such method: not of this name, not in this version, or not with this
+    /// [signature](macro@crate::service).
+    Unimplemented,
     /// The request cannot be decoded.
     BadRequest,
     /// A request, a response or lent memory is larger than the peer accepts.
@@ -71,7 +72,7 @@ const CODES: [Code; 14] = [
     Code::Draining,
     Code::Unavailable,
     Code::ConnectionLost,
-    Code::UnknownMethod,
+    Code::Unimplemented,
     Code::BadRequest,
     Code::TooLarge,
     Code::Unauthenticated,
@@ -115,7 +116,7 @@ impl Code {
             Code::Draining => "DRAINING",
             Code::Unavailable => "UNAVAILABLE",
             Code::ConnectionLost => "CONNECTION_LOST",
-            Code::UnknownMethod => "UNKNOWN_METHOD",
+            Code::Unimplemented => "UNIMPLEMENTED",
             Code::BadRequest => "BAD_REQUEST",
             Code::TooLarge => "TOO_LARGE",
             Code::Unauthenticated => "UNAUTHENTICATED",
@@ -137,7 +138,7 @@ impl fmt::Display for Code {
             Code::Draining => "the server is about to stop",
             Code::Unavailable => "not connected",
             Code::ConnectionLost => "the connection was lost",
-            Code::UnknownMethod => "no such method",
+            Code::Unimplemented => "the server has no such method",
             Code::BadRequest => "the request cannot be decoded",
             Code::TooLarge => "too large",
             Code::Unauthenticated => "the caller is not known",

@@ -251,7 +251,7 @@ fn calls_that_make_no_sense_are_refused() {
         let other = OtherClient::over(client.channel().clone());
         client.ping().await.expect("a ping is answered");
         let refused = other.none().await.unwrap_err();
-        assert_eq!(refused.code(), Code::UnknownMethod);
+        assert_eq!(refused.code(), Code::Unimplemented);
         assert_eq!(refused.started(), Started::NotStarted);
         let refused = other.put(0).await.unwrap_err();
         assert_eq!(refused.code(), Code::BadRequest, "it lends nothing");

@@ -1,10 +1,11 @@
 //! The client that a trait becomes.
 
 use proc_macro2::TokenStream as Tokens;
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Ident, ItemTrait, Path, Type};
 
-use crate::method::{Method, Right, joined};
+use crate::method::{Method, Right, joined, placed};
 
 pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
@@ -111,7 +112,7 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path)
 }
 
 fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
-    let (name, attributes, described) = (&method.name, &method.attributes, method.described());
+    let (name, attributes, described) = (&method.name, &method.attributes, method.described(codec));
     let output = &method.output;
     let lent = Lent::of(method);
     let parameters = method.order.iter().map(|name| {
@@ -136,29 +137,33 @@ fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
             quote!(of_bytes(&#bytes, ::core::option::Option::#name_of_codec))
         }
         false => {
-            let packed = joined(&names);
-            quote!(of::<#codec, _>(&#packed))
+            let at = method.arguments_span();
+            let (packed, codec) = (joined(&names), placed(codec, at));
+            quote_spanned!(at=> of::<#codec, _>(&#packed))
         }
     };
     let error = match &method.error {
         Some(error) => quote!(::tokio_fabric_rpc::CallError<#error>),
         None => quote!(::tokio_fabric_rpc::Status),
     };
+    // Where the compiler says that the codec does not take it.
+    let of_result = placed(codec, output.span());
+    let of_error = placed(codec, method.error.as_ref().unwrap_or(output).span());
     let decode = match (&method.error, method.gives_bytes(), &method.received) {
         (None, _, Some(_)) => quote!(empty_stream),
-        (Some(_), _, Some(_)) => quote!(typed_empty_stream::<#codec, _, _>),
-        (None, false, None) => quote!(result::<#codec, _>),
+        (Some(_), _, Some(_)) => quote!(typed_empty_stream::<#of_error, _, _>),
+        (None, false, None) => quote!(result::<#of_result, _>),
         (None, true, None) => quote!(bytes_result),
-        (Some(_), false, None) => quote!(typed_result::<#codec, _, _>),
-        (Some(_), true, None) => quote!(typed_bytes::<#codec, _>),
+        (Some(_), false, None) => quote!(typed_result::<#of_error, _, _>),
+        (Some(_), true, None) => quote!(typed_bytes::<#of_error, _>),
     };
-    let sending = method
-        .sent
-        .iter()
-        .map(|(name, _)| quote!(.sending::<#codec, _>(#name)));
+    let sending = method.sent.iter().map(|(name, of)| {
+        let codec = placed(codec, of.span());
+        quote!(.sending::<#codec, _>(#name))
+    });
     let receives = method.received.iter();
-    let receiving =
-        receives.map(|_| quote!(.receiving(::tokio_fabric_rpc::generated::received::<#codec, _>)));
+    let receiving = receives
+        .map(|_| quote!(.receiving(::tokio_fabric_rpc::generated::received::<#of_result, _>)));
     let of_call = lent.type_of_call(output, &error);
     quote! {
         #(#attributes)*
@@ -172,8 +177,9 @@ fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
                 self.channel
                     .call(
                         {
-                            static __METHOD: ::tokio_fabric_rpc::Method = #described;
-                            &__METHOD
+                            static __METHOD: ::std::sync::LazyLock<::tokio_fabric_rpc::Method> =
+                                ::std::sync::LazyLock::new(|| #described);
+                            &*__METHOD
                         },
                         ::tokio_fabric_rpc::generated::Arguments::#arguments,
                         ::tokio_fabric_rpc::generated::#decode,

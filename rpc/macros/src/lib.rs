@@ -60,8 +60,29 @@ use method::Method;
 /// - `#[rpc(idempotent)]`: a call may be retried even if it may have run.
 /// - `#[rpc(spawn)]`: the handler runs in a task of its own from the beginning, for handlers that
 ///   compute for long before they first wait.
+/// - `#[rpc(signature = "..")]`, and `#[service(signature = "..")]` for all methods that have none:
+///   see below.
 /// - `#[rpc(version = "2")]`: part of the method's name on the wire, so that versions of a method
 ///   can coexist.
+///
+/// # Signatures
+///
+/// A method is called only if both sides have the same signature for it: otherwise the call fails
+/// with `Unimplemented`, as not started, and the server says what its signature is, for instance
+/// `(u64,str)->[u8]`. It is part of the method's number, so it costs a call nothing.
+///
+/// The signature consists of the arguments, the kinds of lent memory, the items of streams, the
+/// result and the method's own error, as the codec sees them (`CodecOf::shape`). With `Postcard`
+/// these are the values that serde reads and writes: the names of fields count, the names of types
+/// and aliases do not (`Vec<u8>` is `[u8]`, a struct with one field without a name is that field),
+/// and of an enum its first variant counts, so that others can be appended. Not seen are: what a
+/// type accepts of these values, what they mean, and in a type that contains itself what comes
+/// after the second level. With `Prost`, `Rkyv` and codecs that do not say more it is the type as
+/// the trait spells it, without paths: what is in it is not seen.
+///
+/// `#[rpc(signature = "..")]` sets the text instead, for both sides: use it where you know that two
+/// types are the same, or with the old text (`Channel::describe` shows it) where a renamed field
+/// means what it meant. An empty text makes the number that of the name alone.
 #[proc_macro_attribute]
 pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemTrait);
@@ -74,13 +95,16 @@ pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
 fn write(attribute: Tokens, mut item: ItemTrait) -> Result<Tokens> {
     let mut wire_name = item.ident.unraw().to_string();
     let mut codec: Path = syn::parse_quote!(::tokio_fabric_rpc::Postcard);
+    let mut signature = None;
     let settings = syn::meta::parser(|meta| {
         if meta.path.is_ident("name") {
             wire_name = meta.value()?.parse::<LitStr>()?.value();
         } else if meta.path.is_ident("codec") {
             codec = meta.value()?.parse()?;
+        } else if meta.path.is_ident("signature") {
+            signature = Some(meta.value()?.parse::<LitStr>()?.value());
         } else {
-            return Err(meta.error("`name = \"..\"` or `codec = Path`"));
+            return Err(meta.error("`name = \"..\"`, `codec = Path` or `signature = \"..\"`"));
         }
         Ok(())
     });
@@ -103,7 +127,9 @@ fn write(attribute: Tokens, mut item: ItemTrait) -> Result<Tokens> {
             let what = "a service has methods alone: constants and types go beside it";
             return Err(Error::new_spanned(member, what));
         };
-        methods.push(Method::parse(&wire_name, function)?);
+        let mut method = Method::parse(&wire_name, function)?;
+        method.signature = method.signature.or_else(|| signature.clone());
+        methods.push(method);
     }
     if methods.is_empty() {
         return Err(Error::new_spanned(&item.ident, "a service without methods"));

@@ -1,10 +1,11 @@
 //! One method of a service, taken apart; in the trait it becomes a function that gives a future.
 
-use proc_macro2::{Span, TokenStream as Tokens, TokenTree};
-use quote::{ToTokens, quote};
+use proc_macro2::{Delimiter, Group, Span, TokenStream as Tokens, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Ident, LitStr, Pat, PathArguments, Result,
+    Attribute, Error, FnArg, GenericArgument, Ident, LitStr, Pat, Path, PathArguments, Result,
     ReturnType, Signature, TraitItemFn, Type, TypePath, parse_quote,
 };
 
@@ -42,6 +43,8 @@ pub struct Method {
     pub to_end: bool,
     pub idempotent: bool,
     pub spawn: bool,
+    /// What its signature is, whatever its types are.
+    pub signature: Option<String>,
 }
 
 impl Method {
@@ -53,6 +56,7 @@ impl Method {
         check_kind(signature)?;
         let mut wire_name = format!("{service}/{}", signature.ident.unraw());
         let (mut to_end, mut idempotent, mut spawn) = (false, false, false);
+        let mut signature_set = None;
         for attribute in function.attrs.iter().filter(|it| it.path().is_ident("rpc")) {
             attribute.parse_nested_meta(|meta| {
                 if meta.path.is_ident("to_end") {
@@ -64,8 +68,11 @@ impl Method {
                 } else if meta.path.is_ident("version") {
                     let version = meta.value()?.parse::<LitStr>()?.value();
                     wire_name = format!("{wire_name}#{version}");
+                } else if meta.path.is_ident("signature") {
+                    signature_set = Some(meta.value()?.parse::<LitStr>()?.value());
                 } else {
-                    let what = "`to_end`, `idempotent`, `spawn` or `version = \"..\"`";
+                    let what = "`to_end`, `idempotent`, `spawn`, `version = \"..\"` or \
+                                `signature = \"..\"`";
                     return Err(meta.error(what));
                 }
                 Ok(())
@@ -138,6 +145,7 @@ impl Method {
             to_end,
             idempotent,
             spawn,
+            signature: signature_set,
         };
         let result = &method.result;
         signature.output = parse_quote! {
@@ -153,6 +161,14 @@ impl Method {
     /// True if the request is the bytes of its only argument.
     pub fn takes_bytes(&self) -> bool {
         matches!(&self.arguments[..], [(_, argument)] if is_bytes(argument))
+    }
+
+    /// Where its argument is, or its name for several: the codec takes them as one.
+    pub fn arguments_span(&self) -> Span {
+        match &self.arguments[..] {
+            [(_, argument)] => argument.span(),
+            _ => self.name.span(),
+        }
     }
 
     /// True if the bytes of its only argument, or none, are the request.
@@ -172,19 +188,134 @@ impl Method {
     }
 
     /// What it is to the layer.
-    pub fn described(&self) -> Tokens {
-        let (wire_name, to_end) = (&self.wire_name, self.to_end);
-        let (idempotent, spawn) = (self.idempotent, self.spawn);
+    pub fn described(&self, codec: &Path) -> Tokens {
+        let (wire_name, signature) = (&self.wire_name, self.signature(codec));
+        let (to_end, idempotent, spawn) = (self.to_end, self.idempotent, self.spawn);
         quote! {
-            ::tokio_fabric_rpc::Method {
-                name: #wire_name,
-                id: ::tokio_fabric_rpc::generated::method_id(#wire_name),
-                to_end: #to_end,
-                idempotent: #idempotent,
-                spawn: #spawn,
-            }
+            ::tokio_fabric_rpc::generated::described(
+                #wire_name,
+                #signature,
+                [#to_end, #idempotent, #spawn],
+            )
         }
     }
+
+    /// Asks the codec for each argument of several: it takes them as one, of which the compiler
+    /// would say only that a part is wrong. Other codecs need not take each alone.
+    pub fn arguments_check(&self, codec: &Path) -> Tokens {
+        if codec
+            .segments
+            .last()
+            .is_none_or(|it| it.ident != "Postcard")
+            || self.has_bare_request()
+        {
+            return Tokens::new();
+        }
+        let shapes = self.arguments.iter();
+        let shapes = shapes.map(|(_, of)| shape(codec, of.span(), &quote!(#of)));
+        let cfgs = &self.cfgs;
+        quote!(#(#cfgs)* const _: fn() = || { #(let _ = #shapes;)* };)
+    }
+
+    /// Its types as the codec sees them. Here the codec is first asked for each of them, so that
+    /// the compiler's error about one that it does not take is at that type.
+    fn signature(&self, codec: &Path) -> Tokens {
+        if let Some(text) = &self.signature {
+            return quote!(::std::string::String::from(#text));
+        }
+        let types: Vec<_> = self.arguments.iter().map(|(_, it)| quote!(#it)).collect();
+        let arguments = match (self.takes_bytes(), &self.arguments[..]) {
+            (true, _) => quote!(::std::string::String::from("bytes")),
+            (_, []) => quote!(::std::string::String::from("()")),
+            _ => {
+                let at = self.arguments_span();
+                shape(codec, at, &placed(joined(&types), at))
+            }
+        };
+        let optional = |of: Option<&Type>| match of {
+            Some(of) => {
+                let shape = shape(codec, of.span(), &quote!(#of));
+                quote!(::core::option::Option::Some(#shape))
+            }
+            None => quote!(::core::option::Option::None),
+        };
+        let lent = self.lent.iter().map(|(_, right)| match right {
+            Right::Pull => "pull",
+            Right::Push => "push",
+        });
+        let sent = optional(self.sent.as_ref().map(|(_, items)| items));
+        let error = optional(self.error.as_ref());
+        let output = self.received.as_ref().unwrap_or(&self.output);
+        let received = self.received.is_some();
+        let result = match self.gives_bytes() {
+            true => quote!(::std::string::String::from("bytes")),
+            false => shape(codec, output.span(), &quote!(#output)),
+        };
+        quote! {
+            ::tokio_fabric_rpc::generated::Signature {
+                arguments: #arguments,
+                lent: &[#(#lent),*],
+                sent: #sent,
+                result: #result,
+                received: #received,
+                error: #error,
+            }
+            .write()
+        }
+    }
+}
+
+/// These tokens at another place: what the compiler says about a codec that does not take a type
+/// is said where the type is.
+pub fn placed(tokens: impl ToTokens, at: Span) -> Tokens {
+    let place = |token| match token {
+        TokenTree::Group(group) => {
+            let mut placed = Group::new(group.delimiter(), placed(group.stream(), at));
+            placed.set_span(at);
+            TokenTree::Group(placed)
+        }
+        mut token => {
+            token.set_span(at);
+            token
+        }
+    };
+    tokens.into_token_stream().into_iter().map(place).collect()
+}
+
+/// What the codec makes of a type.
+fn shape(codec: &Path, at: Span, of: &Tokens) -> Tokens {
+    let (spelled, codec) = (spelled(of.clone()), placed(codec, at));
+    quote_spanned!(at=> ::tokio_fabric_rpc::generated::shape::<#codec, #of>(#spelled))
+}
+
+/// A type as text, without spaces and without the paths of names.
+fn spelled(of: Tokens) -> String {
+    let mut text: Vec<String> = Vec::new();
+    for token in of {
+        match token {
+            TokenTree::Group(group) => {
+                let inner = spelled(group.stream());
+                text.push(match group.delimiter() {
+                    Delimiter::Parenthesis => format!("({inner})"),
+                    Delimiter::Bracket => format!("[{inner}]"),
+                    Delimiter::Brace => format!("{{{inner}}}"),
+                    Delimiter::None => inner,
+                });
+            }
+            // The second colon of `::`; what stands before the first is a path.
+            TokenTree::Punct(it)
+                if it.as_char() == ':' && text.last().is_some_and(|it| it == ":") =>
+            {
+                text.pop();
+                let is_name = |it: &String| it.chars().all(|it| it.is_alphanumeric() || it == '_');
+                if text.last().is_some_and(is_name) {
+                    text.pop();
+                }
+            }
+            other => text.push(other.to_string()),
+        }
+    }
+    text.concat()
 }
 
 /// A name in what is generated that no name of the program's collides with.
@@ -220,32 +351,37 @@ fn check_kind(signature: &Signature) -> Result<()> {
 
 /// What is sent is owned, and of a type that client and server know.
 fn check_type(of: &Type) -> Result<()> {
-    match of {
-        Type::Reference(_) => {
-            let what = "what a call sends is owned: `String` or `Bytes`, no reference";
-            return Err(Error::new_spanned(of, what));
-        }
-        Type::ImplTrait(_) => {
-            let what = "what a call sends has a type with a name, no `impl`";
-            return Err(Error::new_spanned(of, what));
-        }
-        _ => {}
+    if let Type::ImplTrait(_) = of {
+        let what = "what a call sends has a type with a name, no `impl`";
+        return Err(Error::new_spanned(of, what));
     }
-    match names_self(of.to_token_stream()) {
-        true => {
-            let what = "`Self` is another type in the client: write the type's name";
-            Err(Error::new_spanned(of, what))
-        }
-        false => Ok(()),
-    }
+    check_tokens(of.to_token_stream())
 }
 
-fn names_self(tokens: Tokens) -> bool {
-    tokens.into_iter().any(|it| match it {
-        TokenTree::Ident(name) => name == "Self",
-        TokenTree::Group(group) => names_self(group.stream()),
-        _ => false,
-    })
+/// The error is at the token that is wrong, wherever in the type it is.
+fn check_tokens(tokens: Tokens) -> Result<()> {
+    let mut quote = None;
+    for token in tokens {
+        let (at, before) = (token.span(), quote.take());
+        match token {
+            TokenTree::Punct(it) if it.as_char() == '&' => {
+                let what = "what a call sends is owned: `String` or `Bytes`, no reference";
+                return Err(Error::new(at, what));
+            }
+            TokenTree::Punct(it) if it.as_char() == '\'' => quote = Some(at),
+            TokenTree::Ident(name) if before.is_some() && name != "static" => {
+                let what = "what a call sends is owned: it has no lifetime but `'static`";
+                return Err(Error::new(at, what));
+            }
+            TokenTree::Ident(name) if name == "Self" => {
+                let what = "`Self` is another type in the client: write the type's name";
+                return Err(Error::new(at, what));
+            }
+            TokenTree::Group(group) => check_tokens(group.stream())?,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// One as it is, several as a tuple.

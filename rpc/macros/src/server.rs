@@ -1,16 +1,17 @@
 //! The server that a trait becomes.
 
 use proc_macro2::TokenStream as Tokens;
-use quote::quote;
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Ident, ItemTrait, Path};
 
-use crate::method::{Method, Right, joined, local};
+use crate::method::{Method, Right, joined, local, placed};
 
 pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
     let doc = format!("A server of [`{name}`], to be passed to `Server::add`.");
     let table = methods.iter().map(|method| {
-        let (cfgs, described) = (&method.cfgs, method.described());
+        let (cfgs, described) = (&method.cfgs, method.described(codec));
         quote!(#(#cfgs)* #described)
     });
     let indices = methods.iter().map(|method| {
@@ -19,8 +20,14 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
     });
     let codec_of = codec_of(methods, codec);
     let arms = methods.iter().map(|method| arm(name, method, codec));
+    let checks = methods.iter().map(|method| {
+        let (arguments, result) = (method.arguments_check(codec), result_check(method));
+        quote!(#arguments #result)
+    });
     let (index, call) = (local("index"), local("call"));
     quote! {
+        #(#checks)*
+
         #[doc = #doc]
         #visibility struct #server<__Service>(::std::sync::Arc<__Service>);
 
@@ -66,8 +73,11 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
 
         impl<__Service: #name> ::tokio_fabric_rpc::Service for #server<__Service> {
             fn methods(&self) -> &'static [::tokio_fabric_rpc::Method] {
-                const METHODS: &[::tokio_fabric_rpc::Method] = &[#(#table),*];
-                METHODS
+                static METHODS: ::std::sync::LazyLock<
+                    ::std::boxed::Box<[::tokio_fabric_rpc::Method]>,
+                > =
+                    ::std::sync::LazyLock::new(|| ::std::boxed::Box::new([#(#table),*]));
+                &METHODS
             }
 
             fn codec(&self) -> ::core::option::Option<::tokio_fabric_rpc::generated::CodecName> {
@@ -91,6 +101,20 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
                 }
             }
         }
+    }
+}
+
+/// Refuses the `Result` of another crate, where it is written.
+fn result_check(method: &Method) -> Tokens {
+    let (cfgs, result, output) = (&method.cfgs, &method.result, &method.output);
+    let error = match &method.error {
+        Some(error) => quote!(#error),
+        None => quote!(::tokio_fabric_rpc::Status),
+    };
+    quote_spanned! {result.span()=>
+        #(#cfgs)*
+        #[allow(clippy::type_complexity, reason = "it is what the method gives")]
+        const _: fn(#result) -> ::core::result::Result<#output, #error> = |result| result;
     }
 }
 
@@ -136,20 +160,36 @@ fn arm(service: &Ident, method: &Method, codec: &Path) -> Tokens {
     let arguments = match (method.takes_bytes(), names.is_empty()) {
         (true, _) => quote!(#call.bytes()),
         (_, true) => quote!(#call.no_arguments()?),
-        _ => quote!(#call.arguments::<#codec, #types>()?),
+        _ => {
+            let at = method.arguments_span();
+            let (codec, types) = (placed(codec, at), placed(types, at));
+            quote!(#call.arguments::<#codec, #types>()?)
+        }
     };
+    let at = method.result.span();
+    let of_result = placed(codec, method.output.span());
     let reply = match (method.gives_bytes(), &method.received) {
-        (_, Some(_)) => quote!(stream::<#codec, _>(#value)),
+        (_, Some(_)) => quote!(stream::<#of_result, _>(#value)),
         (true, None) => quote!(bytes(#value)),
-        (false, None) => quote!(value::<#codec, _>(&#value)),
+        (false, None) => quote!(value::<#of_result, _>(&#value)),
     };
-    let failure = match method.error {
-        Some(_) => quote!(error::<#codec, _>),
-        None => quote!(status),
+    let failure = match &method.error {
+        Some(of) => {
+            let of_error = placed(codec, of.span());
+            quote!(error::<#of_error, _>(&#error))
+        }
+        None => {
+            let mut error = error.clone();
+            error.set_span(error.span().located_at(at));
+            quote_spanned!(at=> status(&#error))
+        }
     };
     let (takes, gives) = (method.sent.is_some(), method.received.is_some());
     let sent = method.sent.iter();
-    let sent = sent.map(|(name, of)| quote!(let #name = #call.items::<#codec, #of>();));
+    let sent = sent.map(|(name, of)| {
+        let codec = placed(codec, of.span());
+        quote!(let #name = #call.items::<#codec, #of>();)
+    });
     quote! {
         #(#cfgs)*
         #index if #index == __Index::#name as usize => {
@@ -165,7 +205,7 @@ fn arm(service: &Ident, method: &Method, codec: &Path) -> Tokens {
                         ::tokio_fabric_rpc::Reply::#reply
                     }
                     ::core::result::Result::Err(#error) => {
-                        ::tokio_fabric_rpc::Reply::#failure(&#error)
+                        ::tokio_fabric_rpc::Reply::#failure
                     }
                 }
             }))

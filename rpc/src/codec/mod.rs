@@ -85,6 +85,14 @@ pub trait CodecOf<T>: Codec {
     /// # Errors
     /// The reason, as text; the peer receives it.
     fn decode(body: &[u8]) -> Result<T, String>;
+
+    /// Describes what this codec makes of the type, for the signatures of methods: two types whose
+    /// values cannot be decoded as each other's have different shapes, and two that can have the
+    /// same. `spelled` is the type as the service's trait spells it, without spaces and without the
+    /// paths of names, such as `Vec<Point>`: the default, which sees nothing of what `Point` is.
+    fn shape(spelled: &str) -> String {
+        spelled.to_owned()
+    }
 }
 
 /// The body of a request or a response while it is being encoded; see [`CodecOf::encode`].
@@ -135,6 +143,11 @@ impl Arguments {
             codec,
         }
     }
+}
+
+/// Returns the shape of a type that the service's trait spells like this.
+pub fn shape<C: CodecOf<T>, T>(spelled: &str) -> String {
+    C::shape(spelled)
 }
 
 /// Returns the name of a codec on the wire.

@@ -1,6 +1,7 @@
 //! The default: postcard, a compact format whose bytes are specified.
 
 mod bounded;
+mod shape;
 
 use ::postcard::ser_flavors::Flavor;
 use serde::Serialize;
@@ -32,6 +33,10 @@ impl<T: Serialize + DeserializeOwned> CodecOf<T> for Postcard {
 
     fn decode(body: &[u8]) -> Result<T, String> {
         bounded::decode(body)
+    }
+
+    fn shape(_: &str) -> String {
+        shape::of::<T>()
     }
 }
 

@@ -13,14 +13,17 @@ use crate::observe::MethodStats;
 use crate::status::{Code, Result, Status};
 use crate::wire::{CodecName, method_id};
 
-const CHECK: Method = described("fabric-rpc/check");
-const DESCRIBE: Method = described("fabric-rpc/describe");
 /// The methods `check` and `describe`.
-pub(crate) static METHODS: [Method; 2] = [CHECK, DESCRIBE];
+pub(crate) static METHODS: [Method; 2] = [
+    described("fabric-rpc/check"),
+    described("fabric-rpc/describe"),
+];
 
 const fn described(name: &'static str) -> Method {
     Method {
         name,
+        // Of the name alone: peers of any version call them.
+        signature: String::new(),
         id: method_id(name),
         to_end: false,
         idempotent: true,
@@ -61,6 +64,8 @@ pub struct MethodDescription {
     pub name: String,
     /// The method's number on the wire.
     pub id: u32,
+    /// The types of its arguments and results as the codec sees them, such as `(u64,str)->[u8]`.
+    pub signature: String,
     /// True if the handler of a cancelled call continues to its end.
     pub to_end: bool,
     /// True if a call may be retried even if it may have run.

@@ -404,7 +404,7 @@ impl ServerConnection {
             return Ok(());
         }
         let Some(route) = route else {
-            let status = refusal(Code::UnknownMethod, "this server has no such method");
+            let status = self.server.routes.why_unknown(request.method);
             self.refuse(call, None, &status, turn);
             return Ok(());
         };

@@ -222,6 +222,7 @@ impl ServerShared {
         let methods = methods.into_iter().map(|it| MethodDescription {
             name: it.method.name.to_owned(),
             id: it.method.id,
+            signature: it.method.signature.clone(),
             to_end: it.method.to_end,
             idempotent: it.method.idempotent,
             stats: it.counters.snapshot(),

@@ -454,6 +454,23 @@ impl Routes {
         found.ok()
     }
 
+    /// Returns why no method has this number.
+    #[cold]
+    pub(crate) fn why_unknown(&self, method: u32) -> Status {
+        let mut like = self
+            .methods
+            .iter()
+            .filter(|it| it.method.is_named_like(method));
+        let what = match like.next() {
+            Some(RoutedMethod { method, .. }) => format!(
+                "the server's `{}` takes other arguments, or has another result: it is `{}`",
+                method.name, method.signature
+            ),
+            None => String::from("it is of no name that the server knows"),
+        };
+        Status::not_started(Code::Unimplemented, what)
+    }
+
     /// Returns the method at an index that [`find`](Self::find) has returned.
     pub(crate) fn at(&self, route: usize) -> &RoutedMethod {
         &self.methods[route]

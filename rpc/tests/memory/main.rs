@@ -38,6 +38,7 @@ trait Sums {
     /// Allocations of the server's thread, the large ones, and the bytes that it has in use.
     async fn allocated(&self, cx: &Cx) -> Result<(u64, u64, i64)>;
     /// Reads what it is lent.
+    #[rpc(signature = "")]
     async fn read(&self, cx: &Cx, data: Pull) -> Result<u64>;
 }
 

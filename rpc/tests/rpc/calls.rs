@@ -75,6 +75,7 @@ async fn a_panic_ends_its_call_alone() {
 
 #[service(name = "Probe")]
 pub trait Newer {
+    #[rpc(signature = "u32->u32!|TooOld{by:u32}")]
     async fn check(&self, cx: &Cx, age: u32, sex: String) -> Result<u32>;
     #[rpc(version = "2")]
     async fn nothing(&self, cx: &Cx) -> Result<()>;
@@ -85,7 +86,7 @@ async fn what_the_server_does_not_know_has_not_started() {
     let (client, _, _server) = probe().await;
     let newer = NewerClient::over(client.channel().clone());
     let unknown = newer.nothing().await.unwrap_err();
-    expect(&unknown, Code::UnknownMethod, Started::NotStarted);
+    expect(&unknown, Code::Unimplemented, Started::NotStarted);
     let undecodable = newer.check(1, "x".to_owned()).await.unwrap_err();
     expect(&undecodable, Code::BadRequest, Started::NotStarted);
     client.nothing().await.unwrap();

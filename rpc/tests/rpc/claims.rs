@@ -43,7 +43,7 @@ impl fmt::Display for Length {
 }
 
 /// What takes and gives collections.
-#[service(name = "Marks")]
+#[service(name = "Marks", signature = "")]
 trait Marks {
     async fn units(&self, cx: &Cx, list: Vec<()>, rest: u32) -> Result<u64>;
     async fn nested(&self, cx: &Cx, list: Nested, rest: u32) -> Result<u64>;
@@ -59,7 +59,7 @@ trait Marks {
 }
 
 /// The same methods, with a length where the elements are.
-#[service(name = "Marks")]
+#[service(name = "Marks", signature = "")]
 trait Forged {
     async fn units(&self, cx: &Cx, list: u64, rest: u32) -> Result<u64>;
     async fn nested(&self, cx: &Cx, list: u64, rest: u32) -> Result<u64>;

@@ -70,7 +70,7 @@ mod prost {
         pub size: u64,
     }
 
-    #[service(codec = Prost)]
+    #[service(codec = Prost, signature = "")]
     trait Names {
         async fn longer(&self, cx: &Cx, entry: Entry) -> Result<Entry>;
         async fn fail(&self, cx: &Cx, entry: Entry) -> Result<(), Entry>;
@@ -95,7 +95,7 @@ mod prost {
     }
 
     /// The same messages, in another service's eyes.
-    #[service(codec = Prost, name = "Names")]
+    #[service(codec = Prost, name = "Names", signature = "")]
     trait Others {
         async fn longer(&self, cx: &Cx, size: i32) -> Result<Entry>;
     }
@@ -143,7 +143,7 @@ mod rkyv {
         sizes: Vec<u64>,
     }
 
-    #[service(codec = Rkyv)]
+    #[service(codec = Rkyv, signature = "")]
     trait Sums {
         async fn with(&self, cx: &Cx, entry: Entry, more: u64) -> Result<Entry>;
         async fn nothing(&self, cx: &Cx) -> Result<()>;
@@ -162,7 +162,7 @@ mod rkyv {
         }
     }
 
-    #[service(codec = Rkyv, name = "Sums")]
+    #[service(codec = Rkyv, name = "Sums", signature = "")]
     trait Others {
         async fn with(&self, cx: &Cx, text: String) -> Result<Entry>;
     }

@@ -40,8 +40,23 @@ pub fn frame(kind: u8, call: u32, rest: &[u8]) -> Vec<u8> {
 
 /// The call of a method, by the number that the page gives it.
 pub fn request(call: u32, method: &str, flags: u8, body: &[u8]) -> Vec<u8> {
-    let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    let number = method.bytes().fold(0x811c_9dc5, hash);
+    let hash = |text: &str| {
+        let fold = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        text.bytes().fold(0x811c_9dc5, fold)
+    };
+    let signature = match method {
+        "Probe/nothing" => "()->()",
+        "Probe/wait" => "?u64->()",
+        "Probe/insist" => "u64->()",
+        "Probe/large" => "u64->[u8]",
+        "Probe/reverse" => "bytes->bytes",
+        _ => "",
+    };
+    let of_signature = match signature {
+        "" => 0,
+        text => hash(text) >> 16 ^ hash(text) & 0xffff,
+    };
+    let number = hash(method) ^ of_signature;
     let mut bytes = frame(1, call, body);
     bytes[1] = flags;
     bytes[8..12].copy_from_slice(&number.to_le_bytes());
@@ -198,7 +213,7 @@ async fn streams_beyond_their_credit_cost_the_connection() {
     assert_eq!(server.stats().running, 0);
 }
 
-#[tokio_fabric_rpc::service]
+#[tokio_fabric_rpc::service(signature = "")]
 trait Feed {
     async fn stall(&self, cx: &Cx, items: Streaming<u8>) -> Result<()>;
 }

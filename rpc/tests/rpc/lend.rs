@@ -21,7 +21,7 @@ use super::bodies::stranger;
 use super::hostile::request;
 use super::{expect, until_closed_calls};
 
-#[service]
+#[service(signature = "")]
 trait Store {
     /// The sum of the bytes, and how many there were.
     async fn put(&self, cx: &Cx, data: Pull) -> Result<(u64, u64)>;
@@ -434,7 +434,7 @@ async fn a_client_that_serves_no_transfer_holds_no_handler_that_goes_on() {
     assert_eq!((stats.running, stats.connections), (0, 2), "both are there");
 }
 
-#[service(name = "Store")]
+#[service(name = "Store", signature = "")]
 trait Other {
     async fn put(&self, cx: &Cx, data: Push) -> Result<(u64, u64)>;
     async fn copy(&self, cx: &Cx, times: u32) -> Result<u64>;

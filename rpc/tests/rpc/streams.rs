@@ -18,7 +18,7 @@ use super::{Seen, expect, until_closed_calls};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused;
 
-#[service]
+#[service(signature = "")]
 trait Flows {
     async fn count(&self, cx: &Cx, to: u64) -> Result<Streaming<u64>>;
     /// One per so many milliseconds.
@@ -435,7 +435,7 @@ async fn a_stream_is_sent_once() {
     assert_eq!(all(call.await.unwrap()).await.len(), 3);
 }
 
-#[service(name = "Flows")]
+#[service(name = "Flows", signature = "")]
 trait Other {
     async fn none(&self, cx: &Cx) -> Result<Streaming<u64>>;
     async fn sum(&self, cx: &Cx) -> Result<u64>;

@@ -18,7 +18,7 @@ fn hello() -> Vec<u8> {
     hello_with(16 << 20)
 }
 
-#[service]
+#[service(signature = "")]
 trait Flood {
     /// Reads all.
     async fn drink(&self, cx: &Cx, items: Streaming<u8>) -> Result<()>;
