@@ -8,8 +8,8 @@
 //!      and rings if that is reached       still too small
 //! ```
 //! What is awaited is changed by atomic exchanges alone, of which each sees the one before it, and
-//! all that happened before that. So the exchange of the side that advances sees the sleeper, or the
-//! sleeper's exchange comes later, and its look sees the new count.
+//! all that happened before that. So the exchange of the side that advances sees the sleeper, or
+//! the sleeper's exchange comes later, and its look sees the new count.
 //!
 //! Nothing here trusts the other side: what it stores is a number, and a wrong one causes a missing
 //! or a needless wake-up, and nothing else.

@@ -26,6 +26,14 @@ const MAY: [(&str, &str); 15] = [
         "sockets have the real clock",
     ),
     (
+        "src/transport/local/carrier.rs",
+        "sockets have the real clock",
+    ),
+    (
+        "src/transport/local/rendezvous.rs",
+        "a name that is of the process",
+    ),
+    (
         "src/transport/uring/submit.rs",
         "sockets have the real clock",
     ),
