@@ -4,7 +4,7 @@ use crate::source::{Source, find_word};
 
 /// Files that may, with the reason. Elsewhere random numbers come from `random.rs` (in the layer
 /// for calls from `Domain::random_number`), and the time is Tokio's or a `Clock`'s.
-const MAY: [(&str, &str); 15] = [
+const MAY: [(&str, &str); 17] = [
     ("src/av/shared/mod.rs", "waits for other processes"),
     ("src/av/shared/record.rs", "other processes see the number"),
     ("src/domain/blocking.rs", "of threads; a seed has tasks"),
