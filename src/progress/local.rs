@@ -75,7 +75,7 @@ impl LocalState {
     }
 }
 
-/// One of the connections of a domain that have shared memory.
+/// One of the connections of a driver that have shared memory.
 #[derive(Debug)]
 pub(super) struct LocalShare(Arc<AtomicUsize>);
 
@@ -96,7 +96,7 @@ impl Drop for LocalShare {
     }
 }
 
-/// What the ports of a domain have in common.
+/// What the ports of a driver have in common.
 #[derive(Debug, Default)]
 pub(super) struct LocalConfig {
     pub(super) path: LocalPath,
