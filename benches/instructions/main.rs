@@ -176,7 +176,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 7473,
+        most: 7713,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];

@@ -3,7 +3,7 @@
 //! ```text
 //! $ cargo run -p tokio-fabric-rpc -- 127.0.0.1:7471 describe
 //! serving: 1 of 4096 calls, 1 of 10240 connections
-//! so far: 18 calls started, 0 refused, 0 connections closed for what they sent
+//! so far: 18 calls started, 0 refused, 0 connections closed for what they sent, 0 lost
 //! codec postcard, 256 calls open per connection, frames of 65536 bytes
 //! ```
 //!
@@ -81,7 +81,7 @@ fn ask(address: &str, is_check: bool, is_json: bool) -> Result<String> {
 /// By the names of JSON.
 type Numbers<const N: usize> = [(&'static str, u64); N];
 
-fn numbers_of(health: &ServerHealth) -> Numbers<9> {
+fn numbers_of(health: &ServerHealth) -> Numbers<10> {
     let stats = health.stats;
     [
         ("running", stats.running as u64),
@@ -93,6 +93,7 @@ fn numbers_of(health: &ServerHealth) -> Numbers<9> {
         ("violations", stats.violations),
         ("unauthorized_calls", stats.unauthorized_calls),
         ("unauthorized_connections", stats.unauthorized_connections),
+        ("connections_lost", stats.connections_lost),
     ]
 }
 
@@ -123,12 +124,13 @@ fn text_of_health(health: &ServerHealth) -> String {
         violations,
         unauthorized_calls,
         unauthorized_connections,
+        connections_lost,
     ] = numbers_of(health).map(|(_, number)| number);
     format!(
         "serving: {running} of {calls_max} calls, {connections} of {connections_max} connections\n\
          so far: {started} calls started, {refused} refused, {violations} connections closed for \
-         what they sent\nnot authorized: {unauthorized_calls} calls, {unauthorized_connections} \
-         connections\n"
+         what they sent, {connections_lost} lost\n\
+         not authorized: {unauthorized_calls} calls, {unauthorized_connections} connections\n"
     )
 }
 

@@ -16,10 +16,11 @@ use tokio::time::Instant;
 use tokio_fabric::tls::PeerCertificates;
 
 use crate::caught::caught;
+use crate::limits::TRACE_STATE_MAX;
 use crate::method::Method;
 use crate::peer::{Extensions, Peer};
 use crate::status::Code;
-use crate::wire::{CallId, Metadata, TraceContext};
+use crate::wire::{CallId, Metadata, TRACE_STATE, TraceContext};
 
 thread_local! {
     /// The call of the future that is being polled: set around each poll, like Tokio's task-local
@@ -288,9 +289,17 @@ impl Cx {
         &self.0.parts.metadata
     }
 
-    /// The trace that the call belongs to, if the caller sent one.
+    /// The trace that the call belongs to, if the caller sent one. The entry `tracestate` of the
+    /// [metadata](Self::metadata) belongs to it.
     pub fn trace(&self) -> Option<TraceContext> {
         self.0.parts.trace
+    }
+
+    /// Returns the `tracestate` that belongs to the trace, or nothing.
+    pub(crate) fn trace_state(&self) -> &[u8] {
+        let state = self.metadata().value(TRACE_STATE);
+        let state = state.filter(|it| it.len() <= TRACE_STATE_MAX);
+        state.unwrap_or_default()
     }
 
     /// Why the call was cancelled; `None` if it was not.

@@ -37,8 +37,10 @@
 //! A `tracing` subscriber gets the spans `rpc.client` and `rpc.server`, with OpenTelemetry's names
 //! and the trace of the caller; without a subscriber they cost nothing. With the feature `metrics`,
 //! `rpc.client.call.duration` and `rpc.server.call.duration` are histograms in seconds, and
-//! `rpc.server.refused_calls` counts refused calls by code. The recorder is to be there before the
-//! first call: the histograms of a method's results are kept from then on.
+//! `rpc.server.refused_calls` counts refused calls by code; `record_metrics` of the statistics
+//! records connections and calls. The recorder is to be there before the first call: the histograms
+//! of a method's results are kept from then on. With the feature `opentelemetry`, the span of a
+//! call is the parent of its server's span in another process.
 //!
 //! # Quick start
 //!
@@ -136,6 +138,8 @@ pub use lend::{
     BulkSource, Chunk, Chunks, Lend, LendBuf, LendBufMut, LentRead, LentWrite, Pull, Push,
 };
 pub use method::Method;
+#[cfg(feature = "metrics")]
+pub use observe::metrics::describe_metrics;
 pub use observe::{ChannelStats, MethodStats};
 pub use peer::Extensions;
 pub use server::{

@@ -7,6 +7,9 @@ use std::time::Duration;
 pub const HEADER_LEN: usize = 16;
 /// Length of a trace context in a frame, in bytes: trace id, span id and flags.
 pub const TRACE_LEN: usize = 25;
+/// Longest `tracestate` (W3C) that is read and sent on, in bytes: what the recommendation asks of
+/// everything that a trace passes through.
+pub const TRACE_STATE_MAX: usize = 512;
 /// Length of the description of one piece of lent memory in a frame, in bytes: an encoded
 /// `RemoteRegion`.
 pub const LENT_LEN: usize = tokio_fabric::RemoteRegion::ENCODED_LEN;

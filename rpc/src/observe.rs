@@ -57,6 +57,9 @@ pub struct MethodStats {
 pub struct ChannelStats {
     /// Connections that were made, including the first.
     pub connections: u64,
+    /// Those of them that ended with an error: their server has died, is silent, has reset them, or
+    /// has broken the protocol. The log of the layer below has the error of each.
+    pub connections_lost: u64,
     /// Calls whose futures were polled.
     pub begun: u64,
     /// Calls that returned a result.
@@ -202,6 +205,7 @@ impl ChannelCounters {
     pub(crate) fn snapshot(&self) -> ChannelStats {
         ChannelStats {
             connections: read(&self.connections),
+            connections_lost: 0,
             begun: read(&self.begun),
             succeeded: read(&self.succeeded),
             failed: read(&self.failed),
@@ -232,39 +236,60 @@ pub(crate) fn server_span(call: &Cx) -> Option<Span> {
 
 fn enabled_server_span(call: &Cx) -> Option<Span> {
     let span = || {
-        info_span!(
+        let span = info_span!(
             "rpc.server",
             rpc.response.status_code = Empty,
             error.type = Empty,
+            otel.status_code = Empty,
             otel.kind = "server",
+            otel.name = call.method(),
             rpc.system.name = SYSTEM,
             rpc.method = call.method(),
             network.peer.address = %call.peer().ip(),
             network.peer.port = call.peer().port(),
             trace_id = call.trace().map(trace_id),
             parent_span_id = call.trace().map(parent_span_id),
-        )
+        );
+        if let Some(trace) = call.trace() {
+            otel::join(&span, trace, call.trace_state());
+        }
+        span
     };
     caught(SUBSCRIBER, span)
 }
 
 /// Creates the span of a call at its client.
 #[inline]
-pub(crate) fn client_span(method: &Method, trace: Option<TraceContext>) -> Option<Span> {
+pub(crate) fn client_span(
+    method: &Method,
+    (host, port): (impl fmt::Display, Option<u16>),
+    trace: Option<TraceContext>,
+) -> Option<Span> {
     match tracing::level_enabled!(Level::INFO) {
-        true => Some(enabled_client_span(method, trace)).filter(|it| !it.is_disabled()),
+        true => {
+            Some(enabled_client_span(method, &host, port, trace)).filter(|it| !it.is_disabled())
+        }
         false => None,
     }
 }
 
-fn enabled_client_span(method: &Method, trace: Option<TraceContext>) -> Span {
+fn enabled_client_span(
+    method: &Method,
+    host: &dyn fmt::Display,
+    port: Option<u16>,
+    trace: Option<TraceContext>,
+) -> Span {
     info_span!(
         "rpc.client",
         rpc.response.status_code = Empty,
         error.type = Empty,
+        otel.status_code = Empty,
         otel.kind = "client",
+        otel.name = method.name,
         rpc.system.name = SYSTEM,
         rpc.method = method.name,
+        server.address = %host,
+        server.port = port,
         trace_id = trace.map(trace_id),
         parent_span_id = trace.map(parent_span_id),
     )
@@ -288,13 +313,36 @@ impl fmt::Display for Hexadecimal {
     }
 }
 
-/// Records how the call has ended.
+/// Records how the call has ended at its client, where every error is one.
 pub(crate) fn record_end(span: &Span, code: u32) {
+    record_end_as(span, code, code != 0);
+}
+
+fn record_end_as(span: &Span, code: u32, is_failure: bool) {
     let name = name_of(code);
     span.record("rpc.response.status_code", name);
     if code != 0 {
         span.record("error.type", name);
     }
+    if is_failure {
+        span.record("otel.status_code", "ERROR");
+    }
+}
+
+/// Returns whether the server has failed, and not the caller: as the conventions have it, a call
+/// that its caller has cancelled, or that is refused for what it asks, is no failure of the server.
+fn is_fault(code: u32) -> bool {
+    let is_of_service = matches!(code, 0 | TYPED_ERROR);
+    !is_of_service
+        && matches!(
+            Code::from_number(code),
+            Code::DeadlineExceeded
+                | Code::Draining
+                | Code::Unavailable
+                | Code::Unimplemented
+                | Code::HandlerPanicked
+                | Code::Internal
+        )
 }
 
 /// Records how the call has ended at its server, and ends its span.
@@ -302,7 +350,7 @@ pub(crate) fn record_end(span: &Span, code: u32) {
 pub(crate) fn end_span(span: Option<Span>, code: u32) {
     if let Some(span) = span {
         caught(SUBSCRIBER, || {
-            record_end(&span, code);
+            record_end_as(&span, code, is_fault(code));
             drop(span);
         });
     }
@@ -316,14 +364,228 @@ pub(crate) fn code_of(end: Result<u32, &Status>) -> u32 {
     }
 }
 
+/// The spans of OpenTelemetry that belong to spans of `tracing`.
+#[cfg(feature = "opentelemetry")]
+pub(crate) mod otel {
+    use std::str::FromStr;
+
+    use ::opentelemetry::Context;
+    use ::opentelemetry::trace::{
+        SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState,
+    };
+    use tracing::Span;
+    use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+    use crate::wire::TraceContext;
+
+    /// Makes a span of this process a part of a trace that came from elsewhere. What is malformed
+    /// is ignored, as W3C says: a trace is never a reason to refuse a call.
+    ///
+    /// Returns false if there is no layer of OpenTelemetry, and so nothing to join; looking for one
+    /// is then all that it costs.
+    pub(crate) fn join(span: &Span, trace: TraceContext, state: &[u8]) -> bool {
+        if span.set_parent(Context::new()).is_err() {
+            return false;
+        }
+        let state = std::str::from_utf8(state).ok();
+        let state = state.and_then(|it| TraceState::from_str(it).ok());
+        let parent = SpanContext::new(
+            TraceId::from_bytes(trace.trace_id),
+            SpanId::from_bytes(trace.span_id),
+            TraceFlags::new(trace.flags),
+            true,
+            state.unwrap_or_default(),
+        );
+        if parent.is_valid() {
+            let _ = span.set_parent(Context::new().with_remote_span_context(parent));
+        }
+        true
+    }
+
+    /// Returns whether a span that is made here has a parent of OpenTelemetry.
+    pub(crate) fn is_within_trace() -> bool {
+        let is_valid = |it: &Context| it.span().span_context().is_valid();
+        is_valid(&Span::current().context()) || is_valid(&Context::current())
+    }
+
+    /// Returns what makes the span the parent of the server's, and the state of its trace. `None`:
+    /// there is no layer of OpenTelemetry, and the call keeps the trace that it has.
+    pub(crate) fn sent_on(span: &Span) -> Option<(TraceContext, Vec<u8>)> {
+        let context = span.context();
+        let of_span = context.span();
+        let sent = of_span.span_context();
+        sent.is_valid().then(|| {
+            let trace = TraceContext {
+                trace_id: sent.trace_id().to_bytes(),
+                span_id: sent.span_id().to_bytes(),
+                flags: sent.trace_flags().to_u8(),
+            };
+            (trace, sent.trace_state().header().into_bytes())
+        })
+    }
+}
+
+#[cfg(not(feature = "opentelemetry"))]
+pub(crate) mod otel {
+    use tracing::Span;
+
+    use crate::wire::TraceContext;
+
+    pub(crate) fn join(_: &Span, _: TraceContext, _: &[u8]) -> bool {
+        false
+    }
+
+    pub(crate) fn is_within_trace() -> bool {
+        false
+    }
+
+    pub(crate) fn sent_on(_: &Span) -> Option<(TraceContext, Vec<u8>)> {
+        None
+    }
+}
+
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics {
     use std::sync::OnceLock;
     use std::time::Duration;
 
-    use ::metrics::{Histogram, counter, histogram};
+    use ::metrics::{Histogram, Label, Unit, counter, histogram};
 
-    use super::{Code, Method, SYSTEM, name_of};
+    use super::{ChannelStats, Code, Method, MethodStats, SYSTEM, name_of};
+
+    /// Name, unit, and what it is.
+    type Description = (&'static str, Unit, &'static str);
+
+    const COUNTERS: [Description; 8] = [
+        (
+            "rpc.client.connections.established",
+            Unit::Count,
+            "Connections that channels have made",
+        ),
+        (
+            "rpc.client.connections.lost",
+            Unit::Count,
+            "Those that ended with an error",
+        ),
+        (
+            "rpc.client.calls",
+            Unit::Count,
+            "Calls that have ended, by how they have",
+        ),
+        (
+            "rpc.server.connections.lost",
+            Unit::Count,
+            "Connections that ended with an error",
+        ),
+        (
+            "rpc.server.violations",
+            Unit::Count,
+            "Connections that were closed for what their client has sent",
+        ),
+        (
+            "rpc.server.unauthorized",
+            Unit::Count,
+            "Calls and connections that were turned away for who makes them",
+        ),
+        (
+            "rpc.server.calls",
+            Unit::Count,
+            "Calls of a method that have ended, by how they have",
+        ),
+        (
+            "rpc.server.slow_polls",
+            Unit::Count,
+            "Handlers of a method whose first poll has taken more than a millisecond",
+        ),
+    ];
+
+    const GAUGES: [Description; 2] = [
+        (
+            "rpc.server.connections",
+            Unit::Count,
+            "Established connections",
+        ),
+        (
+            "rpc.server.active_calls",
+            Unit::Count,
+            "Calls whose handlers are running",
+        ),
+    ];
+
+    /// Describes all metrics of this crate to the installed recorder. Call it once, before the
+    /// first metrics are recorded. Those of the layer below have
+    /// `tokio_fabric::stats::describe_metrics`.
+    ///
+    /// ```
+    /// tokio_fabric_rpc::describe_metrics(); // Does nothing without a recorder.
+    /// ```
+    pub fn describe_metrics() {
+        for (name, unit, what) in COUNTERS {
+            ::metrics::describe_counter!(name, unit, what);
+        }
+        for (name, unit, what) in GAUGES {
+            ::metrics::describe_gauge!(name, unit, what);
+        }
+        let what = "From the request's arrival to the answer, at a server";
+        ::metrics::describe_histogram!("rpc.server.call.duration", Unit::Seconds, what);
+        let what = "From the first poll of a call to its end, at a client";
+        ::metrics::describe_histogram!("rpc.client.call.duration", Unit::Seconds, what);
+        let what = "Calls that were refused, by why they were";
+        ::metrics::describe_counter!("rpc.server.refused_calls", Unit::Count, what);
+    }
+
+    fn with(labels: &[Label], name: &'static str, value: &'static str) -> Vec<Label> {
+        let one = Label::from_static_parts(name, value);
+        labels.iter().cloned().chain([one]).collect()
+    }
+
+    pub(crate) fn count(name: &'static str, labels: Vec<Label>, value: u64) {
+        counter!(name, labels).absolute(value);
+    }
+
+    pub(crate) fn count_each(
+        name: &'static str,
+        labels: &[Label],
+        by: &'static str,
+        of: &[(&'static str, u64)],
+    ) {
+        for (what, value) in of {
+            count(name, with(labels, by, what), *value);
+        }
+    }
+
+    impl ChannelStats {
+        /// Records them, with these labels, to the recorder of `metrics` that is installed. Call it
+        /// now and then, for instance when the metrics are asked for.
+        pub fn record_metrics(&self, labels: &[Label]) {
+            let made = self.connections;
+            count("rpc.client.connections.established", labels.to_vec(), made);
+            let lost = self.connections_lost;
+            count("rpc.client.connections.lost", labels.to_vec(), lost);
+            let ends = [
+                ("succeeded", self.succeeded),
+                ("failed", self.failed),
+                ("not_started", self.not_started),
+                ("dropped", self.dropped),
+            ];
+            count_each("rpc.client.calls", labels, "outcome", &ends);
+        }
+    }
+
+    impl MethodStats {
+        /// As [`ChannelStats::record_metrics`], with the label `rpc.method`.
+        pub fn record_metrics(&self, method: &'static str, labels: &[Label]) {
+            let labels = with(labels, "rpc.method", method);
+            let ends = [
+                ("succeeded", self.succeeded),
+                ("failed", self.failed),
+                ("cancelled", self.cancelled),
+                ("refused", self.refused),
+            ];
+            count_each("rpc.server.calls", &labels, "outcome", &ends);
+            count("rpc.server.slow_polls", labels, self.slow_polls);
+        }
+    }
 
     /// Returns the labels of histograms and counters.
     fn labels(method: &Method, code: &'static str) -> [(&'static str, &'static str); 3] {

@@ -145,11 +145,7 @@ impl Channel {
                 waits: false,
                 receives: false,
                 deadline,
-                extras: trace.map(|trace| {
-                    let mut extras = Extras::default();
-                    extras.trace = Some(trace);
-                    Box::new(extras)
-                }),
+                extras: trace.map(|trace| Box::new(Extras::inherit(trace))),
             },
             decode,
             begin: None,
@@ -212,9 +208,11 @@ impl<T, E: From<Status> + CallFailure> Call<T, E> {
         self
     }
 
-    /// The trace that the call belongs to. Default: that of the call whose handler makes this one.
+    /// The trace that the call belongs to. Default: that of the call whose handler makes this one;
+    /// with the feature `opentelemetry`, that of the span in which the call is first polled.
     pub fn trace(mut self, trace: TraceContext) -> Self {
-        self.call.extras().trace = Some(trace);
+        let extras = self.call.extras();
+        (extras.trace, extras.inherits_trace) = (Some(trace), false);
         self
     }
 
@@ -376,8 +374,10 @@ impl AnyCall {
         self.record.channel.counters.begin();
         self.state = State::AtProgram;
         let trace = self.extras.as_ref().and_then(|it| it.trace);
-        if let Some(span) = observe::client_span(self.record.method, trace) {
-            self.extras().span = Some(span);
+        let target = &self.record.channel.connector.target;
+        let server = (target.host(), target.port());
+        if let Some(span) = observe::client_span(self.record.method, server, trace) {
+            self.extras().begin_span(span);
         }
         match &mut self.frame {
             Ok(frame) => {

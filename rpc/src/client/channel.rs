@@ -15,7 +15,7 @@ use super::connection::{ClientConnection, RUNTIME_ENDED, Reservation};
 use crate::caught::{caught, caught_async, log};
 use crate::drive::close;
 use crate::limits::CALLS_PER_CONNECTION;
-use crate::observe::ChannelCounters;
+use crate::observe::{ChannelCounters, ChannelStats};
 use crate::status::{Code, Result, Started, Status};
 
 pub(crate) struct ChannelInner {
@@ -123,6 +123,13 @@ impl ChannelInner {
         (address.or_else(known), name)
     }
 
+    pub(super) fn stats(&self) -> ChannelStats {
+        ChannelStats {
+            connections_lost: self.connector.losses.load(Ordering::Relaxed),
+            ..self.counters.snapshot()
+        }
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
@@ -202,7 +209,8 @@ impl ChannelInner {
         backoff: Backoff,
         deadline: Option<Duration>,
     ) -> Result<Arc<ChannelInner>> {
-        let none = ClientConnection::new(connector.hub.endpoint(CALLS_PER_CONNECTION)?);
+        let endpoint = connector.hub.endpoint(CALLS_PER_CONNECTION)?;
+        let none = ClientConnection::new(endpoint, &connector.losses);
         let status = Status::not_started(Code::Unavailable, "not connected yet");
         none.with_machine(|machine| machine.handle_end(&status, &mut Vec::new()));
         let inner = ChannelInner::new(connector, backoff, deadline, none, false);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(crate) struct Connector {
     pub(super) time_limit: Duration,
     /// The addresses that were found last, which are tried if the name cannot be looked up.
     pub(super) known: Mutex<Vec<SocketAddr>>,
+    /// Number of connections that ended with an error.
+    pub(super) losses: Arc<AtomicU64>,
 }
 
 impl Connector {
@@ -112,7 +115,7 @@ impl Connector {
 
     async fn try_connect(&self, address: SocketAddr) -> Result<Arc<ClientConnection>> {
         let endpoint = self.hub.endpoint(CALLS_PER_CONNECTION)?;
-        let connection = ClientConnection::new(endpoint.clone());
+        let connection = ClientConnection::new(endpoint.clone(), &self.losses);
         // Inserted first, so that messages that the server sends at once find the connection.
         self.hub.insert(endpoint.id(), &connection);
         let attempt = Attempt(&self.hub, endpoint.id());

@@ -1,6 +1,7 @@
 //! A client's connection: the protocol machine, together with the endpoint, lock, wakers and clock
 //! that it needs.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
@@ -53,6 +54,8 @@ pub(crate) struct ClientConnection {
     pub(crate) endpoint: Endpoint,
     /// The codec of the server's services, as the server has stated it.
     codec: OnceLock<CodecName>,
+    /// The channel's count of connections that ended with an error.
+    losses: Arc<AtomicU64>,
     state: Mutex<State>,
     reading: ReadingCheck,
     /// Room for responses that are read out of the server's memory.
@@ -102,10 +105,11 @@ struct State {
 }
 
 impl ClientConnection {
-    pub(crate) fn new(endpoint: Endpoint) -> Arc<ClientConnection> {
+    pub(crate) fn new(endpoint: Endpoint, losses: &Arc<AtomicU64>) -> Arc<ClientConnection> {
         Arc::new(ClientConnection {
             endpoint,
             codec: OnceLock::new(),
+            losses: Arc::clone(losses),
             state: Mutex::new(State {
                 machine: ClientMachine::new(&Hello::default()),
                 gathered: BatchBuf::default(),
@@ -621,6 +625,7 @@ impl Connection for ClientConnection {
             }
             let peer = self.endpoint.peer_addr();
             log(|| tracing::warn!(?peer, "{}: the connection is closed", violation.0));
+            self.losses.fetch_add(1, Ordering::Relaxed);
             let what = format!("the server broke the protocol: {}", violation.0);
             self.end(&Status::maybe_ran(Code::ConnectionLost, what));
             close(&self.endpoint);
@@ -646,7 +651,10 @@ impl Connection for ClientConnection {
     fn handle_end(self: &Arc<Self>, why: EndCause<'_>) {
         let lost = |what: &'static str| Status::maybe_ran(Code::ConnectionLost, what);
         let status = match why {
-            EndCause::Lost(error) => lost("").with_source(error),
+            EndCause::Lost(error) => {
+                self.losses.fetch_add(1, Ordering::Relaxed);
+                lost("").with_source(error)
+            }
             EndCause::Closed => lost("it was closed"),
             EndCause::OfRuntime => lost(RUNTIME_ENDED),
         };

@@ -181,7 +181,7 @@ impl Channel {
 
     /// Statistics: connections, and calls by outcome.
     pub fn stats(&self) -> ChannelStats {
-        self.inner.counters.snapshot()
+        self.inner.stats()
     }
 
     /// Closes the connection for all clones of the channel, which does not reconnect: outstanding
@@ -368,6 +368,7 @@ impl ChannelBuilder {
             resolver: self.resolver,
             time_limit: self.connect_timeout,
             known: Mutex::default(),
+            losses: Arc::default(),
         })
     }
 }

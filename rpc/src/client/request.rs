@@ -16,16 +16,18 @@ use tracing::Span;
 use super::channel::ChannelInner;
 use super::connection::{ClientConnection, Reservation, too_large};
 use crate::call_info::CallInfo;
+use crate::cx::Cx;
 use crate::drive::ItemSending;
 use crate::lend::{Lend, LentRead};
-use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, STREAM_ITEMS};
+use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, STREAM_ITEMS, TRACE_STATE_MAX};
 use crate::method::Method;
-use crate::observe;
+use crate::observe::{self, otel};
 use crate::proto::CallKey;
 use crate::status::{Code, Result, Started, Status};
 use crate::streaming::ItemSource;
 use crate::wire::{
-    FrameBuf, LentRegions, Metadata, Prefix, Streams, TraceContext, insert_prefix, reference_frame,
+    FrameBuf, LentRegions, Metadata, Prefix, Streams, TRACE_STATE, TraceContext, insert_prefix,
+    reference_frame,
 };
 
 /// Settings that few calls have.
@@ -33,6 +35,10 @@ use crate::wire::{
 pub(super) struct Extras {
     pub(super) metadata: Metadata,
     pub(super) trace: Option<TraceContext>,
+    /// Whether the trace is that of the call whose handler makes this one.
+    pub(super) inherits_trace: bool,
+    /// What belongs to the trace as W3C's `tracestate`.
+    trace_state: Vec<u8>,
     pub(super) items: Items,
     pub(super) lent: LentRegions,
     /// A body that is too large for the frame, which then describes where it is. It is a copy that
@@ -64,11 +70,47 @@ pub(super) enum Items {
 }
 
 impl Extras {
+    /// Creates the settings of a call that a handler makes, whose own call belongs to this trace.
+    #[cold]
+    pub(super) fn inherit(trace: TraceContext) -> Extras {
+        let current = Cx::current();
+        let trace_state = current.map_or_else(Vec::new, |it| it.trace_state().to_vec());
+        Extras {
+            trace: Some(trace),
+            inherits_trace: true,
+            trace_state,
+            ..Extras::default()
+        }
+    }
+
+    /// Begins the call's span. It is within the program's span at this place, but a trace that the
+    /// program sets comes before that; the server's span is within the call's.
+    pub(super) fn begin_span(&mut self, span: Span) {
+        let mut is_exported = true;
+        if let Some(trace) = self.trace
+            && !(self.inherits_trace && otel::is_within_trace())
+        {
+            is_exported = otel::join(&span, trace, self.trace_state());
+        }
+        if is_exported && let Some((trace, state)) = otel::sent_on(&span) {
+            (self.trace, self.trace_state) = (Some(trace), state);
+        }
+        self.span = Some(span);
+    }
+
+    /// Returns the `tracestate` that the program has set, or the one that belongs to the trace.
+    fn trace_state(&self) -> &[u8] {
+        let of_program = self.metadata.value(TRACE_STATE);
+        of_program.unwrap_or(&self.trace_state)
+    }
+
     /// Creates the settings of a clone, which makes the call once more.
     pub(super) fn of_clone(&self) -> Extras {
         Extras {
             metadata: self.metadata.clone(),
             trace: self.trace,
+            inherits_trace: self.inherits_trace,
+            trace_state: self.trace_state.clone(),
             items: match self.items {
                 Items::None => Items::None,
                 _ => Items::OfOriginal,
@@ -196,6 +238,12 @@ fn complete_with(
         }
         items => items,
     };
+    let state = std::mem::take(&mut extras.trace_state);
+    let is_sent = !state.is_empty() && state.len() <= TRACE_STATE_MAX && extras.trace.is_some();
+    if is_sent && extras.metadata.value(TRACE_STATE).is_none() {
+        // The program's entries come first; without room for it the trace is joined all the same.
+        let _ = extras.metadata.push(TRACE_STATE, &state);
+    }
     let prefix = Prefix {
         trace: extras.trace.as_ref(),
         metadata: &extras.metadata,

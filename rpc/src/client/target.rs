@@ -37,11 +37,41 @@ impl Target {
         }
     }
 
+    /// Returns the host that spans name: that of the name, or of the first address.
+    pub(crate) fn host(&self) -> impl fmt::Display + '_ {
+        TargetHost(self)
+    }
+
+    /// Returns the port that spans name.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match &self.0 {
+            TargetKind::Addresses(addresses) => addresses.first().map(|it| it.port()),
+            TargetKind::Name(name) => name.rsplit_once(':').and_then(|it| it.1.parse().ok()),
+        }
+    }
+
     /// Returns the addresses: those that it consists of, or those of its name at present.
     pub(super) async fn look_up(&self, resolver: &dyn DynResolve) -> io::Result<Vec<SocketAddr>> {
         match &self.0 {
             TargetKind::Addresses(addresses) => Ok(addresses.to_vec()),
             TargetKind::Name(name) => resolver.resolve(name).await,
+        }
+    }
+}
+
+struct TargetHost<'a>(&'a Target);
+
+impl fmt::Display for TargetHost<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.0 {
+            TargetKind::Addresses(addresses) => match addresses.first() {
+                Some(address) => address.ip().fmt(f),
+                None => Ok(()),
+            },
+            TargetKind::Name(name) => match name.rsplit_once(':') {
+                Some((host, port)) if port.parse::<u16>().is_ok() => f.write_str(host),
+                _ => f.write_str(name),
+            },
         }
     }
 }

@@ -521,6 +521,9 @@ impl Connection for ServerConnection {
     }
 
     fn handle_end(self: &Arc<Self>, why: EndCause<'_>) {
+        if matches!(why, EndCause::Lost(_)) {
+            self.server.lost.fetch_add(1, Ordering::Relaxed);
+        }
         // The library refuses messages that are longer than any frame.
         if matches!(why, EndCause::Lost(error) if error.kind() == ErrorKind::TooLarge) {
             self.count_violation("a frame that is too long");

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::{ToSocketAddrs, lookup_host};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_fabric::eq::ConnRequest;
-use tokio_fabric::{Fabric, PassiveEndpoint};
+use tokio_fabric::{Domain, Fabric, PassiveEndpoint};
 
 use super::authorize::Authorize;
 use super::builtin::{Builtin, MethodDescription, ServerDescription, ServerHealth};
@@ -26,6 +26,8 @@ use crate::drive::{EndpointSettings, Hub};
 use crate::lend::ChunkPool;
 use crate::limits::{CALLS_PER_CONNECTION_MAX, FRAME_MAX, RETRY_AFTER};
 use crate::observe::MethodStats;
+#[cfg(feature = "metrics")]
+use crate::observe::metrics;
 use crate::peer::Peer;
 use crate::status::{Code, Result, Status};
 use crate::wire::{Hello, Rejection, Window, key_name};
@@ -54,6 +56,8 @@ pub(crate) struct ServerShared {
     /// Number of calls of unknown methods.
     pub(crate) unknown: AtomicU64,
     pub(crate) violations: AtomicU64,
+    /// Number of connections that ended with an error.
+    pub(super) lost: AtomicU64,
     pub(crate) is_draining: AtomicBool,
     /// Whether the drain's deadline has passed.
     pub(crate) is_cut: AtomicBool,
@@ -199,6 +203,7 @@ impl ServerShared {
             violations: self.violations.load(Ordering::Relaxed),
             unauthorized_calls: self.unauthorized.calls(),
             unauthorized_connections: self.unauthorized.connections() + self.bad_certificates(),
+            connections_lost: self.lost.load(Ordering::Relaxed),
         }
     }
 
@@ -257,6 +262,28 @@ pub struct ServerStats {
     /// Connections that were not made because the client has no authorization key that is known
     /// here, or its certificate was rejected.
     pub unauthorized_connections: u64,
+    /// Connections that ended with an error: their client has died, is silent, or has reset them.
+    /// The log of the layer below has the error of each.
+    pub connections_lost: u64,
+}
+
+#[cfg(feature = "metrics")]
+impl ServerStats {
+    /// As [`ChannelStats::record_metrics`](crate::ChannelStats::record_metrics). Calls are counted
+    /// by their methods: [`MethodStats::record_metrics`].
+    pub fn record_metrics(&self, labels: &[::metrics::Label]) {
+        let set = |name, value| ::metrics::gauge!(name, labels.to_vec()).set(value);
+        set("rpc.server.connections", self.connections as f64);
+        set("rpc.server.active_calls", self.running as f64);
+        let lost = self.connections_lost;
+        metrics::count("rpc.server.connections.lost", labels.to_vec(), lost);
+        metrics::count("rpc.server.violations", labels.to_vec(), self.violations);
+        let turned_away = [
+            ("call", self.unauthorized_calls),
+            ("connection", self.unauthorized_connections),
+        ];
+        metrics::count_each("rpc.server.unauthorized", labels, "kind", &turned_away);
+    }
 }
 
 /// A running server, which [`Server::bind`] returns.
@@ -335,6 +362,7 @@ impl Listening {
             running: AtomicUsize::new(0),
             unknown: AtomicU64::new(0),
             violations: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
             is_draining: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             idle: Notify::new(),
@@ -383,6 +411,11 @@ impl Listening {
     /// The address at which the server listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
+    }
+
+    /// The domain of its connections, for its statistics, and for memory that handlers register.
+    pub fn domain(&self) -> &Domain {
+        &self.hub.domain
     }
 
     /// Statistics: connections and calls.

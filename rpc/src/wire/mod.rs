@@ -29,6 +29,7 @@ pub use stream::{
     Credit, Item, Window, encode_begun, encode_credit, encode_last, encode_window, write_item_head,
 };
 
+pub(crate) use trace::TRACE_STATE;
 pub use trace::TraceContext;
 
 /// Converts a time to microseconds in 32 bits: 71 minutes at most. Only the client keeps a longer

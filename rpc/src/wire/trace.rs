@@ -2,6 +2,10 @@
 
 use crate::limits::TRACE_LEN;
 
+/// Name of the entry of metadata that has W3C's `tracestate`: what tracing systems add to a trace
+/// for themselves. An old peer passes it to its handler, and nothing else happens.
+pub(crate) const TRACE_STATE: &str = "tracestate";
+
 /// A W3C trace context, as it is sent with a call.
 ///
 /// A program that uses a tracing system sets it with [`Call::trace`](crate::Call::trace), and reads
@@ -38,6 +42,43 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
+    /// Reads W3C's `traceparent`, as HTTP carries it: `00-{trace_id}-{span_id}-{flags}` in
+    /// hexadecimal. `None`: it is malformed, or has an id of zeros, and must be ignored.
+    ///
+    /// ```
+    /// use tokio_fabric_rpc::TraceContext;
+    ///
+    /// let header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    /// let trace = TraceContext::from_traceparent(header).unwrap();
+    /// assert_eq!((trace.trace_id[0], trace.flags), (0x0a, 1));
+    /// assert_eq!(trace.to_traceparent(), header);
+    /// ```
+    pub fn from_traceparent(text: &str) -> Option<TraceContext> {
+        let mut parts = text.trim().split('-');
+        let version = hexadecimal::<1>(parts.next()?)?;
+        let trace_id = hexadecimal(parts.next()?)?;
+        let span_id = hexadecimal(parts.next()?)?;
+        let [flags] = hexadecimal(parts.next()?)?;
+        // A later version may have more parts, and 255 is none.
+        let is_known = match version {
+            [0] => parts.next().is_none(),
+            [version] => version != u8::MAX,
+        };
+        let is_some = trace_id != [0; 16] && span_id != [0; 8];
+        (is_known && is_some).then_some(TraceContext {
+            trace_id,
+            span_id,
+            flags,
+        })
+    }
+
+    /// Returns it as W3C's `traceparent`.
+    pub fn to_traceparent(self) -> String {
+        let trace_id = u128::from_be_bytes(self.trace_id);
+        let span_id = u64::from_be_bytes(self.span_id);
+        format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", self.flags)
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; TRACE_LEN] {
         let mut bytes = [0; TRACE_LEN];
         bytes[..16].copy_from_slice(&self.trace_id);
@@ -57,4 +98,18 @@ impl TraceContext {
             flags,
         }
     }
+}
+
+/// Reads bytes of two lower-case hexadecimal digits each, and no others.
+fn hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.as_bytes();
+    let is_digit = |it: &u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
+    if digits.len() != 2 * N || !digits.iter().all(is_digit) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(bytes)
 }

@@ -29,6 +29,8 @@ mod signatures;
 mod stalled;
 mod streams;
 mod tower;
+#[cfg(feature = "opentelemetry")]
+mod traces;
 mod unread;
 mod wakers;
 

@@ -353,11 +353,13 @@ mod metrics {
     use std::sync::{Arc, Mutex};
 
     use ::metrics::{
-        Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
-        SharedString, Unit,
+        Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Label, Metadata,
+        Recorder, SharedString, Unit,
     };
+    use tokio_fabric::testing::Net;
+    use tokio_fabric_rpc::{Channel, Server};
 
-    use crate::probe;
+    use crate::{Handlers, ProbeClient, ProbeServer, probe};
 
     /// What was recorded, and how often a histogram was asked for.
     #[derive(Clone, Default)]
@@ -375,7 +377,17 @@ mod metrics {
         fn increment(&self, value: u64) {
             self.record(value as f64);
         }
-        fn absolute(&self, _: u64) {}
+        fn absolute(&self, value: u64) {
+            self.record(value as f64);
+        }
+    }
+
+    impl GaugeFn for Handle {
+        fn increment(&self, _: f64) {}
+        fn decrement(&self, _: f64) {}
+        fn set(&self, value: f64) {
+            self.record(value);
+        }
     }
 
     impl Recorder for Values {
@@ -385,8 +397,8 @@ mod metrics {
         fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
             Counter::from_arc(Arc::new(Handle(self.clone(), key.to_string())))
         }
-        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-            Gauge::noop()
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(Arc::new(Handle(self.clone(), key.to_string())))
         }
         fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
             self.1.fetch_add(1, SeqCst);
@@ -412,6 +424,68 @@ mod metrics {
             assert!((2.0..2.2).contains(&of("OK")), "{recorded:?}");
             assert!(of("APPLICATION") < 0.1);
         }
+    }
+
+    /// What operators are to see of channels and servers: lost connections among it, which are not
+    /// those that were closed.
+    #[tokio::test(start_paused = true)]
+    async fn statistics_of_channels_and_servers_are_recorded_with_lost_connections() {
+        let net = Net::new(7);
+        let (at_server, at_client) = (net.node("server"), net.node("client"));
+        let server = Server::new().fabric(&at_server.fabric().unwrap());
+        let server = server.add(ProbeServer::new(Handlers::default()));
+        let server = server.bind(at_server.addr(7000)).await.unwrap();
+        let connect = || {
+            let builder = Channel::builder().fabric(&at_client.fabric().unwrap());
+            builder.connect(server.local_addr())
+        };
+        let (lost, closed) = (connect().await.unwrap(), connect().await.unwrap());
+        let client = ProbeClient::over(lost.clone());
+        client.nothing().await.unwrap();
+        client.fail(1).await.unwrap_err();
+        closed.close().await;
+        net.partition("server", "client");
+        // Until both sides have noticed that no answer comes.
+        while server.stats().connections_lost == 0 || lost.stats().connections_lost == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        assert_eq!(closed.stats().connections_lost, 0);
+        let values = Values::default();
+        let label = [Label::new("service", "probe")];
+        ::metrics::with_local_recorder(&values, || {
+            tokio_fabric_rpc::describe_metrics();
+            lost.stats().record_metrics(&label);
+            server.stats().record_metrics(&label);
+            for (method, stats) in server.method_stats() {
+                stats.record_metrics(method, &label);
+            }
+        });
+        let recorded = values.0.lock().unwrap().clone();
+        let value = |name: &str, of: &str| {
+            let mut all = recorded.iter();
+            let found = all.find(|(key, _)| {
+                let is_it = key.contains(&format!("Key({name}, "));
+                is_it && key.contains(of) && key.contains("service = probe")
+            });
+            found
+                .unwrap_or_else(|| panic!("{name} of {of}: {recorded:#?}"))
+                .1
+        };
+        assert_eq!(value("rpc.client.connections.lost", ""), 1.0);
+        assert_eq!(value("rpc.client.connections.established", ""), 1.0);
+        assert_eq!(value("rpc.client.calls", "outcome = succeeded"), 1.0);
+        assert_eq!(value("rpc.client.calls", "outcome = failed"), 1.0);
+        assert_eq!(value("rpc.server.connections.lost", ""), 1.0);
+        assert_eq!(value("rpc.server.connections", ""), 0.0);
+        assert_eq!(value("rpc.server.violations", ""), 0.0);
+        assert_eq!(value("rpc.server.unauthorized", "kind = call"), 0.0);
+        let failed = recorded.iter().filter(|(key, _)| {
+            let is_it = key.contains("Probe/fail") && key.contains("outcome = failed");
+            is_it && key.contains("Key(rpc.server.calls, ")
+        });
+        assert_eq!(failed.map(|it| it.1).collect::<Vec<_>>(), [1.0]);
+        // The domain is the one of the connections.
+        assert!(server.domain().stats().driver.wakes > 0);
     }
 
     /// "The histograms of a method's results are kept": a recorder finds them by their labels,
