@@ -364,6 +364,27 @@ pub(crate) fn code_of(end: Result<u32, &Status>) -> u32 {
     }
 }
 
+#[cfg(feature = "opentelemetry")]
+impl TraceContext {
+    /// Makes a span a part of the trace, and a child of the span that this names, as a front does
+    /// for a request that comes by HTTP ([`from_traceparent`](Self::from_traceparent)). Calls that
+    /// are first polled within the span are then of that trace too. It has an effect on a span that
+    /// is new, if the subscriber has a layer of `tracing-opentelemetry`.
+    ///
+    /// ```
+    /// use tokio_fabric_rpc::TraceContext;
+    ///
+    /// let header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    /// let span = tracing::info_span!("request");
+    /// if let Some(trace) = TraceContext::from_traceparent(header) {
+    ///     trace.set_parent_of(&span);
+    /// }
+    /// ```
+    pub fn set_parent_of(self, span: &Span) {
+        otel::join(span, self, &[]);
+    }
+}
+
 /// The spans of OpenTelemetry that belong to spans of `tracing`.
 #[cfg(feature = "opentelemetry")]
 pub(crate) mod otel {

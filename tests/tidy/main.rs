@@ -255,6 +255,7 @@ fn examples_use_the_public_interface_only() {
     for manifest in [
         "examples/Cargo.toml",
         "examples/pipeline/Cargo.toml",
+        "examples/service/Cargo.toml",
         "examples/top/Cargo.toml",
     ] {
         expect_none(papers::check_manifest(manifest, &text(manifest)));
