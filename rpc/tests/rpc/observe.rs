@@ -246,6 +246,85 @@ fn the_command_prints_it_for_people_and_programs() {
     assert_eq!(code, Some(1), "{err}");
 }
 
+/// The same of a server that only known clients reach.
+#[cfg(feature = "tls")]
+#[test]
+fn the_command_speaks_tls_and_has_authorization_keys() {
+    use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+    use rustls::server::WebPkiClientVerifier;
+    use tokio_fabric::tls::TlsConfig;
+    use tokio_fabric::{Fabric, Hints};
+
+    let node = rcgen::generate_simple_self_signed(["cache.example".to_owned()]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let certificate = file("certificate", node.cert.pem().as_bytes());
+    let key = file("key", node.signing_key.serialize_pem().as_bytes());
+    let (secret, other) = (file("secret", b"a secret"), file("other", b"another one"));
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(async {
+        let own = CertificateDer::from(node.cert.der().to_vec());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(own.clone()).unwrap();
+        let clients = WebPkiClientVerifier::builder(Arc::new(roots)).build();
+        let config = rustls::ServerConfig::builder().with_client_cert_verifier(clients.unwrap());
+        let own_key = PrivatePkcs8KeyDer::from(node.signing_key.serialize_der());
+        let config = config.with_single_cert(vec![own], own_key.into()).unwrap();
+        let tls = TlsConfig::new().server(Arc::new(config));
+        let fabric = Fabric::open(Hints::new().tls(tls)).unwrap();
+        let key = tokio_fabric_rpc::AuthKey::new(&b"a secret"[..]);
+        let server = Server::new().fabric(&fabric).named_auth_key("red", key);
+        server.bind("127.0.0.1:0").await.unwrap()
+    });
+    let address = server.local_addr().to_string();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabric-rpc"));
+        let command = command.args([&address, "check"]).args(arguments);
+        let output = command.output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), err)
+    };
+    let named = ["--server-name", "cache.example"];
+    let tls = [&["--ca", &certificate][..], &named].concat();
+    let mutual = [&tls[..], &["--cert", &certificate, "--key", &key]].concat();
+    let keyed = |file: &str, name: &str| {
+        let more = ["--auth-key", file, "--auth-key-name", name];
+        let all = mutual.iter().copied().chain(more).map(str::to_owned);
+        all.collect::<Vec<_>>()
+    };
+    let run_keyed = |file: &str, name: &str| {
+        let all = keyed(file, name);
+        run(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert_eq!(run_keyed(&secret, "red"), (Some(0), String::new()));
+    for refused in [
+        run_keyed(&other, "red"),
+        run_keyed(&secret, "blue"),
+        run(&mutual),
+        run(&[&tls[..], &["--auth-key", &secret, "--auth-key-name", "red"]].concat()),
+        run(&["--auth-key", &secret, "--auth-key-name", "red"]),
+        run(&["--ca", &certificate]),
+    ] {
+        assert_eq!(refused.0, Some(1), "{refused:?}");
+    }
+    let (code, err) = run(&["--ca", &folder.path().join("none").to_string_lossy()]);
+    assert!(code == Some(1) && err.contains("none: "), "{err}");
+    // What has no effect without another is not as the usage says.
+    for incomplete in [
+        &["--auth-key-name", "red"][..],
+        &["--cert", &certificate, "--key", &key],
+        &["--ca", &certificate, "--cert", &certificate],
+        &["--auth-key"],
+    ] {
+        assert_eq!(run(incomplete).0, Some(2), "{incomplete:?}");
+    }
+}
+
 /// Spans by name with what was recorded, as they close.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<String>>>);
