@@ -253,6 +253,13 @@ pub struct Error(Arc<Inner>);
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// An error without details, for layers above and for tests of what handles errors.
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Error {
+        Error::new(kind, "")
+    }
+}
+
 impl Error {
     /// Creates an error of this kind. The message gives the details and may be empty.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {

@@ -25,7 +25,7 @@ pub const ATOMIC_SIZE_MAX: usize = 4096;
 pub const RAW_KEY_SIZE: usize = 32;
 /// Largest private data of `connect`, `accept` and `reject`, in bytes; fixed by the wire format.
 pub const CM_DATA_SIZE_MAX: usize = 256;
-/// Largest error data of an event, in bytes (`max_err_data` of `fi_domain(3)`).
+/// Largest error data of an event, in bytes (`max_err_data` of `fi_domain(3)`). Value: 256.
 pub const ERR_DATA_SIZE_MAX: usize = CM_DATA_SIZE_MAX;
 /// Largest header of a data frame, in bytes: base header, CQ data and four RMA segments.
 pub const HEADER_SIZE_MAX: usize = 120;
@@ -34,7 +34,7 @@ pub const HELLO_SIZE_MAX: usize = 4096;
 /// Default size of transmit and receive contexts: the number of operations that can be outstanding.
 pub const CONTEXT_SIZE_DEFAULT: usize = 256;
 /// Largest transmit context. It equals [`READ_REQUESTS_MAX`], so that two peers never both stop
-/// reading because each waits for the other's responses.
+/// reading because each waits for the other's responses. Value: 4,096.
 pub const TRANSMIT_SIZE_MAX: usize = READ_REQUESTS_MAX;
 /// Largest receive context, in posted receives.
 pub const RECEIVE_SIZE_MAX: usize = 65_536;
@@ -53,6 +53,7 @@ pub const PROGRESS_SHARDS_MAX: usize = 256;
 /// `fi_av(3)`).
 pub const RX_CTX_BITS_MAX: u32 = 6;
 /// Contexts per scalable endpoint (`max_ep_tx_ctx` and `max_ep_rx_ctx` of `fi_domain(3)`).
+/// Value: 64.
 pub const EP_CONTEXTS_MAX: usize = 1 << RX_CTX_BITS_MAX;
 /// Turns that a domain with manual progress takes when its last handle is dropped, to send what the
 /// sockets accept without waiting. Each turn fills a socket's buffer at most.
@@ -94,7 +95,7 @@ pub const CACHE_EVICTION_LOOKS_MAX: usize = 64;
 /// A cache removes registrations whose memory has no other owner left as soon as it holds this many
 /// registrations more than twice the number after the last such sweep.
 pub const CACHE_SWEEP_COUNT_MIN: usize = 16;
-/// As [`CACHE_SWEEP_COUNT_MIN`], for the bytes that are registered.
+/// As [`CACHE_SWEEP_COUNT_MIN`], for the bytes that are registered. Value: 1 MiB.
 pub const CACHE_SWEEP_BYTES_MIN: usize = 1 << 20;
 /// Buffers that a cache merges into one region at most. Each adds a little to the cost of every
 /// transfer of the region.
@@ -132,7 +133,7 @@ pub const BLOCKING_THREADS_MAX: usize = 2;
 pub const BLOCKING_TURN_MAX: Duration = Duration::from_millis(1);
 /// Bytes of a region that are faulted in at a time. Between chunks the registration checks whether
 /// it was dropped, and other registrations have their turn. A processor that clears 4 GB/s takes
-/// about 4 ms for one.
+/// about 4 ms for one. Value: 16 MiB.
 pub const FAULT_CHUNK: usize = 16 << 20;
 /// Bytes of an address range whose pages are checked before an access; of a longer range only the
 /// beginning. A page takes about 0.1 µs, so this many bytes take 0.1 ms.
@@ -143,11 +144,11 @@ pub(crate) const RESIDENT_PAGES_PER_CALL: usize = 1024;
 // Messages, and the memory kept for them.
 
 /// Default limit of the unexpected messages that a connected endpoint keeps, in bytes. Beyond it
-/// the endpoint stops reading from its peer.
+/// the endpoint stops reading from its peer. Value: 1 MiB.
 pub const UNEXPECTED_BYTES_DEFAULT: usize = 1 << 20;
 /// Default limit of the unexpected messages that a connectionless endpoint keeps of one peer, in
 /// bytes: two of the longest messages that are sent without an announcement. The limit for all
-/// peers together is eight times this.
+/// peers together is eight times this. Value: 128 KiB.
 pub const UNEXPECTED_BYTES_PER_PEER_DEFAULT: usize = 128 << 10;
 /// Bytes that are counted for each unexpected message in addition to its payload, so that the
 /// number of empty messages is limited too.
@@ -165,7 +166,7 @@ pub(crate) const UNEXPECTED_ALLOCATION_UNCHECKED_MAX: usize = 1 << 20;
 /// number it waits, whatever credit the peer has granted.
 pub(crate) const UNCOVERED_MESSAGES_MAX: usize = 1 << 16;
 /// Longest message, in bytes, that a connectionless endpoint sends without announcing it first. For
-/// longer ones, saving a copy at the receiver outweighs the additional round trip.
+/// longer ones, saving a copy at the receiver outweighs the additional round trip. Value: 64 KiB.
 pub const RENDEZVOUS_MIN_DEFAULT: usize = 64 << 10;
 /// Default of `min_multi_recv` (`FI_OPT_MIN_MULTI_RECV` of `fi_endpoint(3)`), in bytes: a buffer
 /// for several messages completes when less space than this is left.
@@ -175,7 +176,7 @@ pub const MULTI_RECV_FREE_MIN_DEFAULT: usize = 64;
 pub const READ_REQUESTS_MAX: usize = 4096;
 /// Payload bytes per frame of a read response between extended peers. When a region is revoked in
 /// the middle of a frame, the rest of that frame is sent in vain, so frames are not longer; 16
-/// bytes of header per 4 MiB cost nothing.
+/// bytes of header per 4 MiB cost nothing. Value: 4 MiB.
 pub const READ_DATA_MAX: usize = 4 << 20;
 /// Refused operations within [`REFUSALS_PERIOD`] (wrong keys, ranges or rights) after which a
 /// peer's connection is closed, whatever [`OnRefusal`](crate::ep::OnRefusal) says.
@@ -194,13 +195,13 @@ pub(crate) const RECORDS_PER_THREAD_MAX: usize = 256;
 pub(crate) const RECORD_SIZE: usize = 384;
 
 /// Bytes of device memory that are copied at a time, through a buffer in host memory. If the copy
-/// of a payload up to this length fails, none of it has been sent.
+/// of a payload up to this length fails, none of it has been sent. Value: 1 MiB.
 pub const DEVICE_PIECE_MAX: usize = 1 << 20;
 
 // Sending and receiving on a connection.
 
 /// Bytes of queued frames at which a vectored send starts without waiting for the driver, and at
-/// which no more are added to it.
+/// which no more are added to it. Value: 64 KiB.
 pub const GATHER_BYTES_MAX: usize = 64 << 10;
 /// Queued frames at which a vectored send starts without waiting for the driver: they share a
 /// system call. Not for a peer on the same processor, which could not work meanwhile.
@@ -219,20 +220,21 @@ pub(crate) const INJECTED_HEADER_MAX: usize = 32;
 /// Sent bytes at the front of the queue of injected messages at which the rest is moved to the
 /// front.
 pub(crate) const INJECTED_COMPACT_MIN: usize = 4096;
-/// Bytes of a staging buffer: room for several hundred small frames per system call.
+/// Bytes of a staging buffer: room for several hundred small frames per system call. Value: 64 KiB.
 pub const STAGE_SIZE: usize = 64 << 10;
 /// Idle staging buffers that a thread keeps: as many as a datagram socket receives into at once,
 /// half a mebibyte.
 pub(crate) const STAGES_PER_THREAD_MAX: usize = DATAGRAM_STAGES_MAX;
 /// A payload of which at least this many bytes are missing is received directly into its
 /// destination. Fewer are received into the staging buffer and copied: the same call then also
-/// receives the frames behind them.
+/// receives the frames behind them. Value: 16 KiB.
 pub const DIRECT_RECEIVE_MIN: usize = 16 << 10;
 /// Bytes per direct receive or send: 0.3 ms for a processor that moves 3 GB/s. A quarter of this
-/// size took 16 % more CPU time per byte of large messages and RMA.
+/// size took 16 % more CPU time per byte of large messages and RMA. Value: 1 MiB.
 pub const DIRECT_PIECE_MAX: usize = 1 << 20;
 /// Bytes of the ring of one direction between two processes of one host: more than two wake-ups'
 /// worth of what a processor copies meanwhile. A quarter of it moved a fourth as many bytes.
+/// Value: 1 MiB.
 pub const LOCAL_RING_LEN: usize = 1 << 20;
 pub(crate) const LOCAL_RING_LEN_MIN: usize = 64 << 10;
 pub(crate) const LOCAL_RING_LEN_MAX: usize = 4 << 20;
@@ -262,13 +264,13 @@ pub(crate) const TLS_WAKE_BYTES_MIN: u32 = 256 << 10;
 /// Bytes that a driver moves before other ready connections, other tasks of its runtime and the
 /// reactor get their turn; also the most that one call of the application sends by itself. A newly
 /// ready connection waits for no more than this, plus one piece ([`DIRECT_PIECE_MAX`]) per
-/// direction.
+/// direction. Value: 1 MiB.
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 /// As [`TURN_BYTES_MAX`], in time: for work with few bytes, such as a thousand small messages.
 /// Value: 200 µs.
 pub const TURN_TIME_MAX: Duration = Duration::from_micros(200);
 /// What a step of a driver (a system call, a turn, a heartbeat) counts at least, in bytes of
-/// [`TURN_BYTES_MAX`]: as many as are copied in one or two microseconds.
+/// [`TURN_BYTES_MAX`]: as many as are copied in one or two microseconds. Value: 4 KiB.
 pub const STEP_BYTES: usize = 4 << 10;
 /// How long one poll of a spinning driver (`busy_poll`) that found nothing keeps polling before it
 /// yields. A round through the runtime takes almost a microsecond; other tasks wait no longer than
@@ -382,7 +384,7 @@ pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// a TCP reset could discard our last bytes at the peer. Value: 2 s.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes that are discarded in this way at most ([`LINGER_TIMEOUT`]), in case the peer keeps
-/// sending.
+/// sending. Value: 16 MiB.
 pub const LINGER_BYTES_MAX: usize = 16 << 20;
 
 // Connectionless endpoints and their peers.
@@ -438,6 +440,7 @@ pub(crate) const RDM_UNREAD_STRANGERS_MAX: usize = 16_384;
 // Address vectors.
 
 /// Addresses in an address vector that several processes share: 64 MiB of shared memory.
+/// Value: 1,048,576.
 pub const SHARED_ADDRESSES_MAX: u32 = 1 << 20;
 /// Entries that an address vector allocates in advance at most.
 pub(crate) const AV_CAPACITY_AHEAD_MAX: usize = 1 << 20;

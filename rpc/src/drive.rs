@@ -14,6 +14,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::{FutureExt, Stream};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_fabric::cq::{Completion, CompletionFlags};
@@ -25,7 +26,7 @@ use tokio_fabric::info::AuthKey;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::op::Op;
 use tokio_fabric::{
-    Backend, Buffer, CompletionQueue, Domain, Endpoint, Error, Event, EventQueue, Fabric,
+    Backend, Buffer, CompletionQueue, Domain, Endpoint, Error, ErrorKind, Event, EventQueue, Fabric,
 };
 
 use crate::caught::{caught, log};
@@ -183,6 +184,8 @@ impl Default for EndpointSettings {
 
 /// The connections of a domain that share their receives.
 pub(crate) struct Hub<C: Connection> {
+    /// Where its tasks run, and whose timers its calls use, whatever polls them.
+    pub(crate) runtime: Handle,
     pub(crate) fabric: Fabric,
     settings: EndpointSettings,
     pub(crate) domain: Domain,
@@ -206,6 +209,7 @@ impl<C: Connection> Hub<C> {
         connections_max: usize,
         accept: impl FnMut(ConnRequest) + Send + 'static,
     ) -> Result<Hub<C>, Status> {
+        let runtime = runtime_with_timers()?;
         let builder = fabric.domain();
         let domain = match configure {
             Some(configure) => configure(builder).open()?,
@@ -237,6 +241,7 @@ impl<C: Connection> Hub<C> {
             last_parts: [const { None }; RECEIVE_BUFFERS],
         };
         Ok(Hub {
+            runtime,
             fabric,
             settings,
             domain,
@@ -502,6 +507,39 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
             _ => {}
         }
     }
+}
+
+/// Returns the current runtime, if it has timers.
+///
+/// # Errors
+/// A status whose error is of the kind [`ErrorKind::NoRuntime`]. Tokio reports missing timers only
+/// by a panic, which is caught here, but the process's panic hook has run by then.
+pub(crate) fn runtime_with_timers() -> Result<Handle, Status> {
+    let none = |what: String| {
+        let status = Status::from(Error::from(ErrorKind::NoRuntime));
+        let reason = status.reason();
+        status.with_message(format!("{reason}: {what}"))
+    };
+    let runtime = Handle::try_current().map_err(|error| none(error.to_string()))?;
+    // Creating a sleep looks up the runtime's timers; dropping it unpolled costs nothing.
+    let probe = || drop(tokio::time::sleep(Duration::ZERO));
+    match std::panic::catch_unwind(probe) {
+        Ok(()) => Ok(runtime),
+        Err(_) => Err(none(
+            "calls need timers (Builder::enable_time or enable_all)".to_owned(),
+        )),
+    }
+}
+
+/// Polls the future in the context of this runtime: its timers are those of the runtime, whatever
+/// polls it, which may have none.
+pub(crate) async fn within_runtime<F: Future>(runtime: Handle, future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    poll_fn(|cx| {
+        let _entered = runtime.enter();
+        future.as_mut().poll(cx)
+    })
+    .await
 }
 
 /// Sends a frame, in the order of the calls. The frame waits for room within the library, so the

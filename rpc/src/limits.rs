@@ -11,11 +11,12 @@ pub const TRACE_LEN: usize = 25;
 /// everything that a trace passes through.
 pub const TRACE_STATE_MAX: usize = 512;
 /// Length of the description of one piece of lent memory in a frame, in bytes: an encoded
-/// `RemoteRegion`.
+/// `RemoteRegion`. Value: 32.
 pub const LENT_LEN: usize = tokio_fabric::RemoteRegion::ENCODED_LEN;
 
 /// Largest frame, in bytes. The library announces longer messages before it sends them
 /// (rendezvous), which takes a round trip; longer bodies are sent by reference instead.
+/// Value: 64 KiB.
 pub const FRAME_MAX: usize = 64 << 10;
 /// Capacity of a buffer of a frame or body that is kept for another one, in bytes: small calls use
 /// the same ones over and over.
@@ -23,12 +24,12 @@ pub const SPARE_BUFFER_MAX: usize = 512;
 /// Number of such buffers that a thread keeps: as many as a window has calls.
 pub const SPARE_BUFFERS_MAX: usize = 256;
 /// Bytes of a message that are copied together for the bodies in them that are kept: as `Bytes`, or
-/// until they are decoded. A handler that keeps the shortest of these keeps as much.
+/// until they are decoded. A handler that keeps the shortest of these keeps as much. Value: 4 KiB.
 pub const BODIES_PIECE: usize = 4 << 10;
-/// Largest of these bodies; a larger one has memory of its own.
+/// Largest of these bodies; a larger one has memory of its own. Value: 1 KiB.
 pub const SHARED_BODY_MAX: usize = BODIES_PIECE / 4;
 /// Bytes of a message that gathers several frames. At this size the cost of a message is negligible
-/// for each frame.
+/// for each frame. Value: 16 KiB.
 pub const BATCH_BYTES_MAX: usize = 16 << 10;
 /// Frames per such message; the receiver handles them in a row.
 pub const BATCH_FRAMES_MAX: usize = 256;
@@ -40,20 +41,21 @@ pub const FIRST_BATCH_FRAMES: usize = 24;
 /// each call is sent at once.
 pub const GATHERED_CALLERS_MIN: usize = 2;
 /// Largest body by reference, in bytes; the receiver allocates it. Send more as lent memory, which
-/// moves through memory that the receiver chooses.
+/// moves through memory that the receiver chooses. Value: 16 MiB.
 pub const BODY_MAX: usize = 16 << 20;
 /// Longest request, in bytes, that the server decodes in a task of its runtime; longer ones are
 /// decoded on blocking threads, so that other calls do not wait. Elements take some 60 ns each, and
-/// a byte at least: 15 ms.
+/// a byte at least: 15 ms. Value: 256 KiB.
 pub const DECODED_IN_TASK_MAX: usize = 256 << 10;
 /// Bytes of bodies by reference in transit per direction of a connection: one of the largest.
-/// Further bodies wait.
+/// Further bodies wait. Value: 16 MiB.
 pub const BODIES_PER_CONNECTION: usize = BODY_MAX;
 /// Bytes of requests by reference that a server holds over all connections, from reading a request
 /// to the end of its handler. A connection gets no more of this than it leaves to others: half if
 /// it is the only one. Requests beyond it are refused before any data moves. Memory reserved for a
 /// request that has not been read yet is given up in favour of a connection that has less, so that
 /// clients that do not let their requests be read occupy only what no other client needs.
+/// Value: 256 MiB.
 pub const BODIES_PER_SERVER: usize = 16 * BODY_MAX;
 /// How long a response by reference waits to be read by the client. Enough for the largest one at 2
 /// MB/s. Value: 10 s.
@@ -68,11 +70,12 @@ pub const ELEMENTS_WITHOUT_BYTES_MAX: usize = 1024;
 /// `Vec` of empty strings takes 24; elements of large types that are mostly absent take most.
 pub const ELEMENT_MEMORY_PER_BYTE: usize = 32;
 /// Memory that they may take besides, in bytes: short bodies may have elements of large types.
+/// Value: 1 MiB.
 pub const ELEMENT_MEMORY_SPARE: usize = 1 << 20;
 /// Items of a stream that have been sent and not read; with [`STREAM_BYTES`], the memory that a
 /// stream whose reader has stopped takes.
 pub const STREAM_ITEMS: u32 = 16;
-/// Bytes of such items: four of the largest.
+/// Bytes of such items: four of the largest. Value: 256 KiB.
 pub const STREAM_BYTES: u32 = 256 << 10;
 /// Default limit of open calls per connection. A call occupies its slot from the request to the
 /// response, so a caller that cancels at once cannot exceed it.
@@ -83,13 +86,13 @@ pub const CALLS_PER_CONNECTION: u32 = 256;
 pub const READING_CHECK_SHARE: u32 = 4;
 /// The same for the items of a peer's streams, per call of the window. Without reading anything
 /// that was sent since the last check, a peer can send the items of the calls that were open and of
-/// one more call in each slot, and as many once more for what the next batch brings.
+/// one more call in each slot, and as many once more for what the next batch brings. Value: 128.
 pub const READING_CHECK_ITEMS: u32 = 2 * READING_CHECK_SHARE * STREAM_ITEMS;
 /// Maximum of [`CALLS_PER_CONNECTION`]: the transmit context, which must hold a response and a
 /// cancellation for each call, has 4,096 slots.
 pub const CALLS_PER_CONNECTION_MAX: u32 = 1024;
 /// Bytes of requests without a response per connection: what a server may have to hold for one
-/// client.
+/// client. Value: 4 MiB.
 pub const BYTES_PER_CONNECTION: u64 = 4 << 20;
 /// Default limit of running calls per server, over all connections. Calls beyond it are refused,
 /// not queued: a queue would only add latency.
@@ -97,7 +100,7 @@ pub const CALLS_PER_SERVER: usize = 4096;
 /// Default limit of connections per server.
 pub const CONNECTIONS_PER_SERVER: usize = 10_240;
 /// Maximum of [`CONNECTIONS_PER_SERVER`]. The event queue has two places for each connection, of a
-/// few hundred bytes, from the start.
+/// few hundred bytes, from the start. Value: 131,072.
 pub const CONNECTIONS_PER_SERVER_MAX: usize = 1 << 17;
 /// Largest metadata of a call, in encoded bytes.
 pub const METADATA_MAX: usize = 1024;
@@ -106,7 +109,7 @@ pub const METADATA_ENTRIES_MAX: usize = 16;
 /// Pieces of memory that a call can lend.
 pub const LENT_MAX: usize = 4;
 /// Largest piece of lent memory, in bytes. It is transferred in chunks, so this does not limit the
-/// memory of either side.
+/// memory of either side. Value: 1 TiB.
 pub const LENT_BYTES_MAX: u64 = 1 << 40;
 /// Longest name of an authorization key, in bytes.
 pub const KEY_NAME_MAX: usize = 32;
@@ -219,7 +222,7 @@ pub const LEDGER_WAIT: Duration = Duration::from_secs(30);
 pub const LEDGER_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes of a chunk of a transfer. Smaller ones take longer: up to 64 KiB at the beginning of a
-/// frame are copied once more where they arrive.
+/// frame are copied once more where they arrive. Value: 512 KiB.
 pub const CHUNK: usize = 512 << 10;
 /// Chunks of a transfer in flight: while one is acknowledged, the other moves. A small response
 /// waits behind both: 0.4 ms at 3 GB/s.
@@ -232,9 +235,11 @@ pub const CHUNKS_PER_SERVER: usize = 128;
 
 /// Bytes of the chunk that each piece of lent memory always has, whatever other handlers hold. 256
 /// calls on a connection then have as much in total as the connection's share of chunks.
+/// Value: 32 KiB.
 pub const OWN_CHUNK: usize = 32 << 10;
 
 /// Bytes of a buffer that receives the messages of all connections, one after the other.
+/// Value: 512 KiB.
 pub const RECEIVE_BUFFER: usize = 512 << 10;
 /// Number of these buffers: one is filled while the other is read.
 pub const RECEIVE_BUFFERS: usize = 2;

@@ -131,7 +131,11 @@ impl NotStarted {
         self.pause = self.pause.saturating_mul(2).min(BACKOFF_MAX);
         Some(Pause(match pause.is_zero() {
             true => None,
-            false => Some(Box::pin(sleep(pause))),
+            false => {
+                // Its timer is that of the channel's runtime, whatever polls it.
+                let _entered = call.runtime().enter();
+                Some(Box::pin(sleep(pause)))
+            }
         }))
     }
 }

@@ -271,6 +271,12 @@ impl Status {
         self
     }
 
+    /// Returns the status with this text.
+    pub(crate) fn with_message(mut self, message: String) -> Status {
+        self.0.message = message.into();
+        self
+    }
+
     /// Returns the status as one of a step that is no call, such as "listening".
     pub(crate) fn of_step(mut self, step: impl Into<String>) -> Status {
         self.0.subject = Subject::Step(step.into());

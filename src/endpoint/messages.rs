@@ -45,8 +45,7 @@ impl Endpoint {
     /// # Ok(()) }
     /// ```
     pub fn messages(&self, size: usize, depth: usize) -> Messages {
-        let (size, depth) = (size.max(1), depth.max(1));
-        let source = match InboxReader::open(self, size, depth) {
+        let source = match check(size, depth).and_then(|()| InboxReader::open(self, size, depth)) {
             Ok(reader) => MessageSource::Inbox(reader),
             Err(error) => MessageSource::Refused(Some(error)),
         };
@@ -83,6 +82,9 @@ impl SharedReceiveContext {
 /// that does not read its stream therefore holds the peer back: at most `depth` messages are taken
 /// from the endpoint in advance. Of several streams of an endpoint, the one that was opened first
 /// takes a message if it has room.
+///
+/// With a `size` or a `depth` of 0 the stream returns
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) and ends.
 ///
 /// A message that is longer than `size` gives the error [`Truncated`](crate::ErrorKind::Truncated),
 /// after which the stream continues; so does one that the system has no memory for. The stream
@@ -178,7 +180,9 @@ impl Messages {
     }
 
     fn posted(from: Incoming, size: usize, depth: usize) -> Self {
-        let (size, depth) = (size.max(1), depth.max(1));
+        if let Err(error) = check(size, depth) {
+            return Messages::new(MessageSource::Refused(Some(error)), size, depth);
+        }
         let receives = ReceiveReader {
             from,
             posted: VecDeque::new(),
@@ -200,6 +204,16 @@ impl Messages {
     pub async fn next(&mut self) -> Option<Result<Message>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
+}
+
+/// Checks what a stream of messages is asked for: one of nothing would wait without end.
+fn check(size: usize, depth: usize) -> Result<()> {
+    let what = match (size, depth) {
+        (0, _) => "messages: size is 0, give the bytes of the largest message",
+        (_, 0) => "messages: depth is 0, give the number of messages that are taken in advance",
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::InvalidArgument, what))
 }
 
 impl Stream for Messages {

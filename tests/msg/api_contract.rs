@@ -351,3 +351,49 @@ fn an_io_error_has_the_error_inside() {
         assert_eq!(inside.unwrap().operation(), Some(OperationKind::Send));
     });
 }
+
+/// `Messages`: "With a `size` or a `depth` of 0 the stream returns `InvalidArgument` and ends."
+#[tokio::test]
+async fn a_stream_of_no_messages_is_an_error() {
+    let (a, _b) = Net::loopback().pair().await.unwrap();
+    let (rdm, _other) = Net::loopback().rdm_pair().unwrap();
+    for (size, depth, what) in [
+        (0, 0, "size is 0"),
+        (0, 1, "size is 0"),
+        (1, 0, "depth is 0"),
+    ] {
+        let of_rdm = rdm.endpoint.messages(size, depth);
+        for mut messages in [a.messages(size, depth), of_rdm] {
+            let error = messages.next().await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(what), "{error}");
+            assert!(messages.next().await.is_none());
+        }
+    }
+}
+
+/// `Fabric::open` and `DomainBuilder::open` say which of them fails for hints that cannot be met,
+/// and domains of either reliable type have endpoints of the other.
+#[tokio::test]
+async fn hints_that_cannot_be_met_fail_where_they_are_said_to() {
+    let unknown = Fabric::open(Hints::new().backend("epol")).unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::InvalidArgument);
+    assert!(unknown.to_string().contains("\"epoll\""), "{unknown}");
+    let datagrams = Hints::new().endpoint(EndpointType::Dgram);
+    let none = Fabric::open(datagrams.caps(Caps::RMA)).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::NoMatch);
+    if !cfg!(feature = "io-uring") {
+        let fabric = Fabric::open(Hints::new().backend("io-uring")).unwrap();
+        let missing = fabric.domain().open().unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::Unsupported);
+    }
+    for of in [EndpointType::Msg, EndpointType::Rdm, EndpointType::Dgram] {
+        let fabric = Fabric::open(Hints::new().endpoint(of)).unwrap();
+        let domain = fabric.domain().open().unwrap();
+        domain.endpoint().open().unwrap();
+        domain.rdm_endpoint().open().unwrap();
+        let events = fabric.event_queue().open().unwrap();
+        let listener = fabric.passive_endpoint(&events);
+        listener.listen_at(([127, 0, 0, 1], 0).into()).unwrap();
+    }
+}

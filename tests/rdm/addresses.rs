@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::{left_out, on_every_backend, on_every_backend_at_once};
 use futures::FutureExt;
+use tokio_fabric::info::AddressFormat;
 use tokio_fabric::testing::{Net, Peer};
-use tokio_fabric::{Domain, EndpointType, ErrorKind, Hints, RdmEndpoint, Result};
+use tokio_fabric::{Domain, EndpointType, ErrorKind, Fabric, Hints, RdmEndpoint, Result};
 
 fn open_at(peer: &Peer, host: u8, port: u16) -> Result<RdmEndpoint> {
     let address = SocketAddr::from(([127, 0, 0, host], port));
@@ -211,4 +212,41 @@ fn a_zone_that_an_address_does_not_need_names_no_other_peer() {
         x.send("answer", to_y).delivery_complete().await.unwrap();
         assert_eq!((x.stats().connections, y.stats().connections), (1, 1));
     });
+}
+
+/// `RdmEndpointBuilder::listen_at`: "An IPv6 address needs a domain whose addresses are IPv6", and
+/// the error says what to set.
+#[tokio::test]
+async fn an_ipv4_domain_refuses_to_listen_at_an_ipv6_address() {
+    let loopback: SocketAddr = "[::1]:0".parse().unwrap();
+    for (hints, is_v6) in [
+        (Hints::new(), false),
+        (
+            Hints::new().address_format(AddressFormat::SockaddrIn),
+            false,
+        ),
+        (
+            Hints::new().address_format(AddressFormat::SockaddrIn6),
+            true,
+        ),
+        (Hints::new().node("::1"), true),
+    ] {
+        let fabric = Fabric::open(hints.endpoint(EndpointType::Rdm)).unwrap();
+        let domain = fabric.domain().open().unwrap();
+        let opened = domain.rdm_endpoint().listen_at(loopback).open();
+        if is_v6 {
+            let (one, other) = (opened.unwrap(), domain.rdm_endpoint().listen_at(loopback));
+            let other = other.open().unwrap();
+            let to = one.insert(other.local_addr()).unwrap();
+            one.send("six", to).await.unwrap();
+            let (received, bytes) = other.recv(vec![0; 8]).await.unwrap();
+            assert_eq!(&bytes[..received.len], b"six");
+            continue;
+        }
+        let error = opened.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let text = error.to_string();
+        let remedy = "Hints::address_format(AddressFormat::SockaddrIn6)";
+        assert!(text.contains("[::1]:0") && text.contains(remedy), "{text}");
+    }
 }

@@ -111,8 +111,9 @@ const TYPES: [&str; 12] = [
     "usize", "u64", "u32", "u16", "u8", "isize", "i64", "i32", "i16", "i8", "f64", "Duration",
 ];
 
-/// Public times of a file of limits whose comment does not end in "Value: 10 s." or the like.
-pub fn check_times(path: &str) -> Vec<String> {
+/// Public times of a file of limits, and computed sizes and counts, whose comment does not end in
+/// "Value: 10 s." or the like: documentation shows only numbers that are written out.
+pub fn check_values(path: &str) -> Vec<String> {
     let (mut wrong, mut comment) = (Vec::new(), String::new());
     for line in text(path).lines() {
         let value = line
@@ -130,6 +131,22 @@ pub fn check_times(path: &str) -> Vec<String> {
                 wrong.push(format!(
                     "{path}: {line} Its comment ends in `Value: {said}.`"
                 ));
+            }
+        }
+        let number = line.strip_prefix("pub const ");
+        let number = number.and_then(|it| it.strip_suffix(';')?.split_once(" = "));
+        if let Some((name, value)) = number {
+            let is_number = ["usize", "u64", "u32"].iter().any(|it| name.ends_with(it));
+            let is_written_out = value.bytes().all(|it| it.is_ascii_digit() || it == b'_');
+            let said = match value.split_once(" << ") {
+                Some((number, "10")) => format!("Value: {number} KiB."),
+                Some((number, "20")) if !name.contains("ADDRESSES") => {
+                    format!("Value: {number} MiB.")
+                }
+                _ => "Value: ".to_owned(),
+            };
+            if is_number && !is_written_out && !comment.contains(&said) {
+                wrong.push(format!("{path}: {line} Its comment ends in `{said}`"));
             }
         }
         if line.starts_with("///") {

@@ -167,7 +167,7 @@ fn thresholds_stand_in_limits() {
 #[test]
 fn times_say_their_value() {
     let files = ["src/limits.rs", "rpc/src/limits.rs"];
-    expect_none(files.into_iter().flat_map(constants::check_times));
+    expect_none(files.into_iter().flat_map(constants::check_values));
 }
 
 /// A map that names files which were renamed misleads.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use tokio_fabric::{Domain, RemoteRegion};
 
@@ -17,6 +18,7 @@ use super::items::ReceivedItems;
 use super::request::{CallRecord, Extras, Items, complete};
 use crate::codec::{Arguments, CodecOf};
 use crate::cx::Cx;
+use crate::drive::within_runtime;
 use crate::method::Method;
 use crate::observe;
 use crate::proto::{CallKey, CallProgress};
@@ -255,6 +257,11 @@ impl<T, E> Call<T, E> {
     /// Makes the status one of this call.
     pub(super) fn describe(&self, status: &mut Status) {
         self.call.describe(status);
+    }
+
+    /// Returns the runtime of the call's channel.
+    pub(crate) fn runtime(&self) -> &Handle {
+        self.call.record.channel.runtime()
     }
 
     /// Returns the domain of the call's channel, in which memory that it lends is registered.
@@ -555,7 +562,8 @@ impl AnyCall {
     fn wait(&mut self) {
         let (channel, deadline) = (Arc::clone(&self.record.channel), self.deadline);
         let waits = self.waits;
-        let waiting = async move {
+        let runtime = channel.runtime().clone();
+        let waiting = within_runtime(runtime, async move {
             let connected = async {
                 match waits {
                     true => channel.ready().await,
@@ -567,7 +575,7 @@ impl AnyCall {
                 Some(deadline) => drop(timeout_at(deadline, connected).await),
                 None => connected.await,
             }
-        };
+        });
         self.state = State::Waiting;
         self.extras().waiting = Some(Box::pin(waiting));
     }

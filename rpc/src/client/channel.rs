@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_fabric::Domain;
@@ -66,6 +67,11 @@ impl ChannelInner {
 
     pub(crate) fn domain(&self) -> &Domain {
         &self.connector.hub.domain
+    }
+
+    /// Returns the runtime in which it connects.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.connector.hub.runtime
     }
 
     /// Waits until there is a connection that takes calls, or until none will be made any more.

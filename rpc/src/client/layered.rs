@@ -4,10 +4,12 @@ use std::fmt;
 use std::future::{IntoFuture, poll_fn};
 use std::pin::Pin;
 
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use super::{Call, FailedCall, LendingCall, Loan};
+use crate::drive::within_runtime;
 use crate::status::{CallFailure, Code, Status};
 
 /// How a generated client sends its calls: directly over its channel ([`DirectPath`]), or through a
@@ -30,6 +32,10 @@ impl<T, E: From<Status> + CallFailure, L: Loan> CallDescription for LendingCall<
 
 macro_rules! forward {
     ($call:ident) => {
+        fn runtime(&self) -> &Handle {
+            $call::runtime(self)
+        }
+
         #[cfg(feature = "tower")]
         fn attempt_again(&mut self, begun: Instant) {
             $call::attempt_again(self, begun);
@@ -81,6 +87,7 @@ impl<T, E: From<Status> + CallFailure, L: Loan> sealed::Description for LendingC
 }
 
 mod sealed {
+    use tokio::runtime::Handle;
     use tokio::time::Instant;
 
     use crate::status::Status;
@@ -88,6 +95,8 @@ mod sealed {
     pub trait Description {
         type Error;
 
+        /// Returns the runtime of the call's channel.
+        fn runtime(&self) -> &Handle;
         /// Fixes the deadline, counted from `begun`; returns it.
         fn fix_deadline(&mut self, begun: Instant) -> Option<Instant>;
         /// Ends the call before it has begun.
@@ -220,12 +229,16 @@ where
         } = self;
         Box::pin(async move {
             let deadline = call.fix_deadline(Instant::now());
+            let runtime = call.runtime().clone();
             let ready = poll_fn(|task| service.poll_ready(task));
             let is_ready = match deadline {
-                Some(deadline) => match timeout_at(deadline, ready).await {
-                    Ok(ready) => ready.map(|()| true),
-                    Err(_) => Ok(false),
-                },
+                Some(deadline) => {
+                    let ready = async { timeout_at(deadline, ready).await };
+                    match within_runtime(runtime, ready).await {
+                        Ok(ready) => ready.map(|()| true),
+                        Err(_) => Ok(false),
+                    }
+                }
                 None => ready.await.map(|()| true),
             };
             if !is_ready? {

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_fabric::{Domain, Error};
 
@@ -241,6 +242,11 @@ impl<T, E: From<Status> + CallFailure, L: Loan> LendingCall<T, E, L> {
     pub(crate) fn over(mut self, channel: &Channel) -> Self {
         self.call = self.call.over(channel);
         self
+    }
+
+    /// Returns the runtime of the call's channel.
+    pub(crate) fn runtime(&self) -> &Handle {
+        self.call.runtime()
     }
 
     /// As [`Call::fix_deadline`].

@@ -18,17 +18,16 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio_fabric::domain::DomainBuilder;
 use tokio_fabric::ep::Liveness;
 use tokio_fabric::info::AuthKey;
 use tokio_fabric::{Domain, Fabric, Hints};
 
-use crate::drive::{Configure, EndpointSettings, Hub};
+use crate::drive::{Configure, EndpointSettings, Hub, within_runtime};
 use crate::limits::{CONNECT_TIMEOUT, DEADLINE};
 use crate::observe::ChannelStats;
 use crate::server::check_key_name;
-use crate::status::{Code, Result, Status};
+use crate::status::Result;
 
 pub use backoff::Backoff;
 #[cfg(feature = "tower")]
@@ -165,7 +164,8 @@ impl Channel {
     /// # Cancel safety
     /// If the future is dropped, the channel goes on as before.
     pub async fn refresh(&self) -> Result<()> {
-        self.inner.refresh().await
+        let runtime = self.inner.runtime().clone();
+        within_runtime(runtime, self.inner.refresh()).await
     }
 
     /// True if a call would be sent immediately.
@@ -310,7 +310,10 @@ impl ChannelBuilder {
     /// Connects to the first of the target's addresses that answers.
     ///
     /// # Errors
-    /// As for [`Channel::connect`]; [`Code::Internal`] if a setting is out of its range.
+    /// As for [`Channel::connect`]; [`Code::Internal`] if a setting is out of its range;
+    /// [`Code::Unavailable`] outside of a Tokio runtime with I/O and timers, whose
+    /// [`fabric_error`](crate::Status::fabric_error) is of the kind
+    /// [`NoRuntime`](tokio_fabric::ErrorKind::NoRuntime).
     ///
     /// # Cancel safety
     /// If the future is dropped, the attempt is given up.
@@ -338,13 +341,9 @@ impl ChannelBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`Code::Internal`] if a setting is out of its range, or there is no Tokio runtime. Whether
-    /// the name exists is found out later.
+    /// [`Code::Internal`] if a setting is out of its range; [`Code::Unavailable`] if there is no
+    /// Tokio runtime with timers. Whether the name exists is found out later.
     pub fn connect_lazy(self, target: impl Into<Target>) -> Result<Channel> {
-        if Handle::try_current().is_err() {
-            let what = "a channel needs a Tokio runtime, in which it connects";
-            return Err(Status::not_started(Code::Internal, what));
-        }
         let (backoff, deadline) = (self.backoff, self.deadline);
         let connector = self.connector(target.into())?;
         let inner = ChannelInner::open_lazily(connector, backoff, deadline)?;

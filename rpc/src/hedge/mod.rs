@@ -16,6 +16,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::client::CallDescription;
+use crate::drive::within_runtime;
 use crate::limits::{HEDGE_BUDGET_PER_SECOND, HEDGE_BUDGET_SHARE, RETRY_BUDGET_TIME};
 
 use latencies::Latencies;
@@ -204,7 +205,7 @@ where
             second.attempt_again(begun);
             (self.inner.clone(), second)
         });
-        let method = call.method().id;
+        let (method, runtime) = (call.method().id, call.runtime().clone());
         let first = self.inner.call(call);
         let Some((mut other, call)) = again else {
             return Box::pin(first);
@@ -214,13 +215,13 @@ where
             poll_fn(|cx| other.poll_ready(cx)).await?;
             other.call(call).await
         };
-        Box::pin(async move {
+        Box::pin(within_runtime(runtime, async move {
             let end = hedge(first, second, shared.delay(method), &shared.budget).await;
             if end.is_ok() {
                 shared.record(method, begun.elapsed());
             }
             end
-        })
+        }))
     }
 }
 

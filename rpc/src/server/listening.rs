@@ -22,7 +22,7 @@ use super::unauthorized::Unauthorized;
 use super::{AuthKeys, ClientKey, Server, ServerLimits};
 use crate::caught::{caught, caught_async, log};
 use crate::cx::Cx;
-use crate::drive::{EndpointSettings, Hub};
+use crate::drive::{EndpointSettings, Hub, runtime_with_timers, within_runtime};
 use crate::lend::ChunkPool;
 use crate::limits::{CALLS_PER_CONNECTION_MAX, FRAME_MAX, RETRY_AFTER};
 use crate::observe::MethodStats;
@@ -345,6 +345,13 @@ impl Listening {
             ..
         } = server;
         auth_keys.check()?;
+        let calls = limits.window.calls;
+        if !(1..=CALLS_PER_CONNECTION_MAX).contains(&calls) {
+            let what =
+                format!("window: {calls} calls, 1 to {CALLS_PER_CONNECTION_MAX} are possible");
+            return Err(Status::not_started(Code::Internal, what));
+        }
+        runtime_with_timers()?;
         let builtin = Arc::new(Builtin::default());
         let routes = Arc::new(Routes::new(services, builtin.clone(), &methods_max)?);
         let shared = Arc::new(ServerShared {
@@ -464,7 +471,8 @@ impl Listening {
     /// # Cancel safety
     /// Dropping the future closes all connections at once.
     pub async fn drain(self, deadline: Duration) {
-        super::drain::drain(self, deadline).await;
+        let runtime = self.hub.runtime.clone();
+        within_runtime(runtime, super::drain::drain(self, deadline)).await;
     }
 }
 

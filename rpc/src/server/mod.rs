@@ -28,8 +28,8 @@ use tokio_fabric::{Fabric, Hints};
 
 use crate::drive::Configure;
 use crate::limits::{
-    BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, CALLS_PER_SERVER,
-    CONNECTIONS_PER_SERVER, CONNECTIONS_PER_SERVER_MAX, DEADLINE_MAX, DRAIN_DEADLINE, KEY_NAME_MAX,
+    BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_SERVER, CONNECTIONS_PER_SERVER,
+    CONNECTIONS_PER_SERVER_MAX, DEADLINE_MAX, DRAIN_DEADLINE, KEY_NAME_MAX,
 };
 use crate::status::{Code, Result, Status};
 use crate::wire::Window;
@@ -231,9 +231,9 @@ impl Server {
     }
 
     /// The number of open calls per connection, 1 to 1,024. Further calls wait at the client.
-    /// Default: 256.
+    /// Default: 256. [`bind`](Self::bind) fails with another number.
     pub fn window(mut self, calls: u32) -> Server {
-        self.limits.window.calls = calls.clamp(1, CALLS_PER_CONNECTION_MAX);
+        self.limits.window.calls = calls;
         self
     }
 
@@ -326,8 +326,11 @@ impl Server {
     /// # Errors
     /// [`Code::Unavailable`](crate::Code::Unavailable) if the address is not available;
     /// [`Code::Internal`](crate::Code::Internal) if two methods have the same number on the wire,
-    /// if services have different codecs, or if [`method_calls_max`](Self::method_calls_max) names
-    /// a method that does not exist.
+    /// if services have different codecs, if [`method_calls_max`](Self::method_calls_max) names
+    /// a method that does not exist, or if [`window`](Self::window) is out of its range;
+    /// [`Code::Unavailable`](crate::Code::Unavailable) outside of a Tokio runtime with I/O and
+    /// timers, whose [`fabric_error`](crate::Status::fabric_error) is of the kind
+    /// [`NoRuntime`](tokio_fabric::ErrorKind::NoRuntime).
     pub async fn bind(self, address: impl ToSocketAddrs) -> Result<Listening> {
         let fabric = match &self.fabric {
             Some(fabric) => fabric.clone(),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokio_fabric::testing::Net;
-use tokio_fabric_rpc::{Channel, Code, Result, Server, testing};
+use tokio_fabric_rpc::{Channel, Code, Result, Server, Started, testing};
 
-use super::{Handlers, ProbeClient, ProbeServer};
+use super::{Handlers, ProbeClient, ProbeServer, expect};
 
 const DURATIONS: [Duration; 4] = [
     Duration::ZERO,
@@ -38,8 +38,7 @@ async fn a_server_takes_any_number_as_a_limit() {
         }
     }
     for calls in [0, 1, u32::MAX] {
-        let (probe, server) = probe(Server::new().window(calls)).await.unwrap();
-        probe.nothing().await.unwrap();
+        let (probe, server) = probe(Server::new()).await.unwrap();
         server.set_window(calls, calls);
         probe.nothing().await.unwrap();
     }
@@ -137,5 +136,24 @@ async fn retries_take_any_number_and_any_pause() {
                 Code::Overloaded
             );
         }
+    }
+}
+
+/// "1 to 1,024. `bind` fails with another number."
+#[tokio::test]
+async fn a_window_out_of_its_range_is_an_error() {
+    for calls in [0, 1025] {
+        let bound = Server::new().window(calls).bind("127.0.0.1:0").await;
+        let status = bound.map(drop).unwrap_err();
+        expect(&status, Code::Internal, Started::NotStarted);
+        let text = status.to_string();
+        assert!(
+            text.contains(&format!("window: {calls} calls, 1 to 1024")),
+            "{text}"
+        );
+    }
+    for calls in [1, 1024] {
+        let bound = Server::new().window(calls).bind("127.0.0.1:0").await;
+        drop(bound.unwrap());
     }
 }

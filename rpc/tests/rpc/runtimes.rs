@@ -118,3 +118,60 @@ fn a_deadline_outlives_the_runtime_of_the_first_call() {
     expect(&status, Code::DeadlineExceeded, Started::MaybeRan);
     of_server.shutdown_background();
 }
+
+/// A runtime without timers is a typed error where a channel or a server is opened, and no panic.
+#[test]
+fn a_runtime_without_timers_is_an_error_that_says_so() {
+    let bare = Builder::new_current_thread().enable_io().build().unwrap();
+    let no_runtime = |status: tokio_fabric_rpc::Status| {
+        expect(&status, Code::Unavailable, Started::NotStarted);
+        let error = status.fabric_error().expect("the library's error");
+        assert_eq!(error.kind(), tokio_fabric::ErrorKind::NoRuntime);
+        let text = status.to_string();
+        assert_eq!(
+            text.matches("no suitable Tokio runtime").count(),
+            1,
+            "{text}"
+        );
+        text
+    };
+    bare.block_on(async {
+        let connected = Channel::connect("127.0.0.1:1").await.map(drop);
+        assert!(no_runtime(connected.unwrap_err()).contains("enable_time"));
+        let lazy = Channel::builder().connect_lazy("127.0.0.1:1").map(drop);
+        no_runtime(lazy.unwrap_err());
+        let bound = Server::new().bind("127.0.0.1:0").await.map(drop);
+        assert!(no_runtime(bound.unwrap_err()).contains("enable_time"));
+    });
+    // Outside of any runtime, also for a name, which would be looked up in one.
+    let lazy = Channel::builder().connect_lazy("127.0.0.1:1").map(drop);
+    no_runtime(lazy.unwrap_err());
+    let bound = futures::executor::block_on(Server::new().bind("localhost:0"));
+    no_runtime(bound.map(drop).unwrap_err());
+}
+
+/// What is awaited in a runtime without timers, or in none, uses those of its channel or server.
+#[test]
+fn calls_and_drains_of_a_runtime_with_timers_are_awaited_in_any() {
+    let (home, bare) = (runtime(), Builder::new_current_thread().build().unwrap());
+    let server = home.block_on(Server::new().bind("127.0.0.1:0")).unwrap();
+    let address = server.local_addr();
+    let lazy = |address: &str| {
+        let _entered = home.enter();
+        let builder = Channel::builder().deadline(Duration::from_millis(300));
+        builder.connect_lazy(address).unwrap()
+    };
+    let (there, nowhere) = (lazy(&address.to_string()), lazy("127.0.0.1:1"));
+    bare.block_on(there.check()).unwrap();
+    futures::executor::block_on(there.refresh()).unwrap();
+    let waiting = ProbeClient::over(nowhere.clone());
+    let late = bare.block_on(waiting.nothing().wait_for_ready().into_future());
+    let late = late.unwrap_err();
+    expect(&late, Code::DeadlineExceeded, Started::NotStarted);
+    let late = waiting.nothing().wait_for_ready().into_future();
+    let late = futures::executor::block_on(late).unwrap_err();
+    expect(&late, Code::DeadlineExceeded, Started::NotStarted);
+    bare.block_on(nowhere.refresh()).unwrap();
+    bare.block_on(server.drain(Duration::from_secs(1)));
+    futures::executor::block_on(there.close());
+}

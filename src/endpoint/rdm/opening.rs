@@ -10,9 +10,9 @@ use super::{Inner, RdmEndpoint};
 use crate::av::AddressVector;
 use crate::domain::Domain;
 use crate::endpoint::common::Common;
-use crate::error::{OperationKind, Result};
+use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::AuthKeyAddr;
-use crate::info::Caps;
+use crate::info::{AddressFormat, Caps};
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::progress::{Engine, ListenConfig, Rdm, RdmConfig, ReceiveContext};
 
@@ -39,10 +39,19 @@ pub(super) fn open_contexts(
     engines: impl IntoIterator<Item = Arc<Engine>>,
     contexts: Vec<PreparedContext>,
 ) -> Result<Vec<RdmEndpoint>> {
+    let address = listen_at.unwrap_or_else(|| domain.info().listen_address());
+    if domain.info().address_format == AddressFormat::SockaddrIn && address.is_ipv6() {
+        // It would listen, but its vector could contain no peer that it reaches.
+        let message = format!(
+            "listen_at: {address} is an IPv6 address, and the domain's are IPv4: open the fabric \
+             with Hints::address_format(AddressFormat::SockaddrIn6)"
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, message));
+    }
     let listener = domain.listener_transport()?;
     let listen = ListenConfig {
         transport: listener.transport,
-        address: listen_at.unwrap_or_else(|| domain.info().listen_address()),
+        address,
         half_open_max: HALF_OPEN_MAX_DEFAULT,
         handshake_timeout: HANDSHAKE_TIMEOUT_DEFAULT,
     };
