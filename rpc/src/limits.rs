@@ -116,6 +116,9 @@ pub const KEY_NAME_MAX: usize = 32;
 /// Refused calls and connections that a server logs per second, of those whose callers are not
 /// authorized.
 pub const UNAUTHORIZED_LOGGED_PER_SECOND: u32 = 10;
+/// Services and versions of methods that a server lists for a client that calls another one: enough
+/// to see the mistake, and short.
+pub const LISTED_SERVICES_MAX: usize = 8;
 /// Longest message of a status, in bytes; longer ones are cut off.
 pub const MESSAGE_MAX: usize = 1024;
 

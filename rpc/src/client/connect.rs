@@ -128,8 +128,9 @@ impl Connector {
             let what = "the peer lacks the library's extension, which calls rest on";
             return Err(Status::not_started(Code::Unavailable, what));
         }
-        let server = Hello::decode(&data)
-            .map_err(|error| Status::not_started(Code::Unavailable, error.0))?;
+        let server = Hello::decode(&data).map_err(|error| {
+            Status::not_started(Code::Unavailable, error.text("server", "client"))
+        })?;
         connection.agree(&server);
         std::mem::forget(attempt);
         Ok(connection)

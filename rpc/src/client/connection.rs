@@ -150,7 +150,9 @@ impl ClientConnection {
         match self.codec.get() {
             Some(of_server) if *of_server != codec => {
                 let what = match of_server.is_none() {
-                    true => format!("the server's services have no codec, the call is in {codec}"),
+                    true => {
+                        format!("the server has no service with a codec, the call is in {codec}")
+                    }
                     false => format!("the server speaks {of_server}, the call is in {codec}"),
                 };
                 Err(Status::not_started(Code::BadRequest, what))

@@ -510,7 +510,7 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
         let what = match &hello {
             Ok(client) if client.codec.is_none() || client.codec == of_server => return None,
             Ok(client) => format!("this server speaks {of_server}, not {}", client.codec),
-            Err(error) => error.0.to_owned(),
+            Err(error) => error.text("client", "server"),
         };
         Some(Status::not_started(Code::BadRequest, what))
     });

@@ -1,5 +1,6 @@
 //! Services as a server sees them, and the lookup of their methods.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::items::ReceivedItems;
 use crate::codec::{self, CodecOf};
 use crate::cx::Cx;
 use crate::lend::{Pull, Push};
-use crate::limits::{HEADER_LEN, LENT_BYTES_MAX};
+use crate::limits::{HEADER_LEN, LENT_BYTES_MAX, LISTED_SERVICES_MAX};
 use crate::method::Method;
 use crate::observe::MethodCounters;
 use crate::status::{Code, Result, Status};
@@ -466,9 +467,34 @@ impl Routes {
                 "the server's `{}` takes other arguments, or has another result: it is `{}`",
                 method.name, method.signature
             ),
-            None => String::from("it is of no name that the server knows"),
+            None => format!(
+                "it is of no name that the server knows: {}",
+                self.services()
+            ),
         };
         Status::not_started(Code::Unimplemented, what)
+    }
+
+    /// Returns a list of the services, and of the methods that have versions, as text for a client
+    /// that looks for another one.
+    fn services(&self) -> String {
+        let own = self.methods.iter().filter(|it| !it.is_builtin);
+        let names = own.map(|it| it.method.name);
+        let name_of = |name: &'static str| match name.split_once('/') {
+            Some((service, _)) if !name.contains('#') => service,
+            _ => name,
+        };
+        let names: BTreeSet<&str> = names.map(name_of).collect();
+        if names.is_empty() {
+            return "it has no services".to_owned();
+        }
+        let listed = names.iter().take(LISTED_SERVICES_MAX);
+        let listed: Vec<_> = listed.map(|it| format!("`{it}`")).collect();
+        let more = match names.len().saturating_sub(LISTED_SERVICES_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("it has {}{more}", listed.join(", "))
     }
 
     /// Returns the method at an index that [`find`](Self::find) has returned.

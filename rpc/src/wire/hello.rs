@@ -77,7 +77,28 @@ impl Default for Hello {
 
 /// The reason why private data is no HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HelloError(pub &'static str);
+pub enum HelloError {
+    /// It is of something else.
+    Stranger,
+    /// It is in this version of the protocol.
+    Version(u8),
+    /// No call has room in its window.
+    NoRoom,
+}
+
+impl HelloError {
+    /// Returns the text for the status; the sides are "client" and "server".
+    pub fn text(self, peer: &str, own: &str) -> String {
+        match self {
+            HelloError::Stranger => format!("the {peer} is not a peer of tokio-fabric-rpc"),
+            HelloError::Version(version) => format!(
+                "the {peer} speaks version {version} of the protocol of calls, and this {own} \
+                 version {VERSION}"
+            ),
+            HelloError::NoRoom => format!("the {peer} has a window in which no call has room"),
+        }
+    }
+}
 
 impl Hello {
     /// Encodes the limits as private data.
@@ -110,16 +131,16 @@ impl Hello {
     /// later version and are ignored.
     ///
     /// # Errors
-    /// The reason, as text for the peer.
+    /// The reason.
     pub fn decode(bytes: &[u8]) -> Result<Hello, HelloError> {
         let Some(bytes) = bytes.first_chunk::<HELLO_LEN>() else {
-            return Err(HelloError("not a peer of tokio-fabric-rpc"));
+            return Err(HelloError::Stranger);
         };
         if bytes[0..4] != MAGIC || bytes[5] != KIND_HELLO {
-            return Err(HelloError("not a peer of tokio-fabric-rpc"));
+            return Err(HelloError::Stranger);
         }
         if bytes[4] != VERSION {
-            return Err(HelloError("another version of the protocol, this is 1"));
+            return Err(HelloError::Version(bytes[4]));
         }
         let hello = Hello {
             calls: number_at(bytes, 8).min(CALLS_PER_CONNECTION_MAX),
@@ -131,7 +152,7 @@ impl Hello {
         };
         let least = 2 * HEADER_LEN as u32;
         if hello.calls == 0 || hello.frame_max < least || hello.bytes < hello.frame_max.into() {
-            return Err(HelloError("a window in which no call has room"));
+            return Err(HelloError::NoRoom);
         }
         Ok(hello)
     }

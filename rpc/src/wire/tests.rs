@@ -253,16 +253,42 @@ fn a_hello_and_a_rejection_are_as_the_page_says() {
     assert!(Rejection::encode(&long).len() <= tokio_fabric::limits::CM_DATA_SIZE_MAX);
 }
 
+/// "A client whose authorization key has a name appends it."
+#[test]
+fn the_name_of_a_key_is_behind_the_hello_as_the_page_says() {
+    let (hello, name) = (Hello::default(), "caf\u{e9}-2");
+    let bytes = hello.encode_with_key(Some(name));
+    assert_eq!(bytes, golden("named hello"));
+    assert_eq!(key_name(&bytes), Some(name));
+    assert_eq!(Hello::decode(&bytes), Ok(hello));
+    assert_eq!(hello.encode_with_key(None), hello.encode());
+    assert_eq!(key_name(&hello.encode()), None);
+    let longest = "x".repeat(32);
+    let bytes = hello.encode_with_key(Some(&longest));
+    assert_eq!(key_name(&bytes), Some(&longest[..]));
+    // Cut off, of no length, of one beyond the largest, and no text.
+    assert_eq!(key_name(&bytes[..bytes.len() - 1]), None);
+    for appended in [
+        &b"\0"[..],
+        &[&[33], &[b'x'; 33][..]].concat(),
+        b"\x02\xff\xff",
+    ] {
+        let bytes = [&hello.encode()[..], appended].concat();
+        assert_eq!(key_name(&bytes), None, "{appended:?}");
+    }
+}
+
 #[test]
 fn a_hello_of_others_is_refused_in_words() {
     let good = Hello::default().encode();
     let wrong = |change: fn(&mut [u8])| {
         let mut bytes = good;
         change(&mut bytes);
-        Hello::decode(&bytes).unwrap_err().0
+        Hello::decode(&bytes).unwrap_err().text("client", "server")
     };
     assert!(wrong(|it| it[0] = b'X').contains("not a peer"));
-    assert!(wrong(|it| it[4] = 2).contains("version"));
+    let both = "the client speaks version 2 of the protocol of calls, and this server version 1";
+    assert_eq!(wrong(|it| it[4] = 2), both);
     assert!(wrong(|it| it[8..12].fill(0)).contains("window"));
     assert!(Hello::decode(&good[..47]).is_err());
     // Of a later version.

@@ -331,3 +331,47 @@ mod shadowed {
         assert_eq!(PlainClient::over(channel).size(3).await.unwrap(), 3);
     }
 }
+
+/// A method that the server does not have is told apart from one in another version: the error
+/// names what the client has called, with its version, and what the server has.
+#[tokio::test(start_paused = true)]
+async fn a_service_or_version_that_is_missing_names_those_of_both_sides() {
+    use tokio_fabric_rpc::{Code, Cx, Result, Server, service, testing};
+
+    mod newer {
+        use super::{Cx, Result, service};
+
+        #[service]
+        pub trait Store {
+            #[rpc(version = "2")]
+            async fn put(&self, cx: &Cx, number: u64) -> Result<()>;
+        }
+    }
+    #[service]
+    trait Store {
+        #[rpc(version = "1")]
+        async fn put(&self, cx: &Cx, number: u64) -> Result<()>;
+        async fn raw(&self, cx: &Cx, bytes: bytes::Bytes) -> Result<bytes::Bytes>;
+    }
+    let net = tokio_fabric::testing::Net::new(5);
+    let server = Server::new().add(StoreServer::new(StoreMock::new()));
+    let (channel, _server) = testing::connect(&net, server).await.unwrap();
+    let missing = newer::StoreClient::over(channel).put(1).await.unwrap_err();
+    assert_eq!(missing.code(), Code::Unimplemented);
+    let text = missing.to_string();
+    assert!(text.starts_with("Store/put#2 at "), "{text}");
+    assert!(text.ends_with("it has `Store`, `Store/put#1`"), "{text}");
+
+    let net = tokio_fabric::testing::Net::new(6);
+    let (channel, _server) = testing::connect(&net, Server::new()).await.unwrap();
+    let store = StoreClient::over(channel);
+    let missing = store.raw(bytes::Bytes::new()).await.unwrap_err();
+    let text = missing.to_string();
+    assert!(text.starts_with("Store/raw at "), "{text}");
+    assert!(text.ends_with("it has no services"), "{text}");
+    let text = store.put(1).await.unwrap_err().to_string();
+    assert!(
+        text.contains("the server has no service with a codec"),
+        "{text}"
+    );
+}
