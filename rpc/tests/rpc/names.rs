@@ -332,7 +332,7 @@ mod shadowed {
     }
 }
 
-/// A method that the server does not have is told apart from one in another version: the error
+/// The error of a method that the server does not have, or has in another version,
 /// names what the client has called, with its version, and what the server has.
 #[tokio::test(start_paused = true)]
 async fn a_service_or_version_that_is_missing_names_those_of_both_sides() {
