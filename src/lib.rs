@@ -259,6 +259,9 @@ pub use error::{Error, ErrorKind, Result};
 pub use fabric::{Fabric, discover};
 pub use id::UserContext;
 pub use info::{Caps, Driver, EndpointType, Hints, Info};
+// For `tokio-fabric-rpc`, which logs strangers at the same rate.
+#[doc(hidden)]
+pub use log::LogRate;
 pub use mr::{Access, MemoryRegion, RemoteRegion};
 pub use op_error::Failed;
 pub use path::{LocalPath, NotLocal, Path};

@@ -3,9 +3,12 @@
 //!
 //! Events are held per thread. Each port's lock emits them as it is released, and so does each poll
 //! of a driver and of a listener.
+//!
+//! Events that strangers cause are logged at a bounded rate ([`LogRate`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use tracing::Level;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
@@ -70,12 +73,52 @@ impl Drop for Emitting {
     }
 }
 
+/// Counts the events of the current second. Public for `tokio-fabric-rpc` alone, and not a part of
+/// the interface.
+#[derive(Debug, Default)]
+pub struct LogRate {
+    begun: Option<Instant>,
+    /// Events since then that were logged, and that were not.
+    logged: u32,
+    left_out: u64,
+}
+
+impl LogRate {
+    /// Returns the number of events that were left out before this one, if no more than `most` are
+    /// logged per second; `None`: so is this one.
+    pub fn admit(&mut self, now: Instant, most: u32) -> Option<u64> {
+        let second = Duration::from_secs(1);
+        let is_over = |begun| now.saturating_duration_since(begun) >= second;
+        if self.begun.is_none_or(is_over) {
+            (self.begun, self.logged) = (Some(now), 0);
+        }
+        if self.logged >= most {
+            self.left_out += 1;
+            return None;
+        }
+        self.logged += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::rc::Rc;
 
     use super::*;
+
+    #[test]
+    fn events_are_logged_at_a_bounded_rate_and_those_left_out_are_counted() {
+        let (mut rate, now) = (LogRate::default(), Instant::now());
+        for _ in 0..10 {
+            assert_eq!(rate.admit(now, 10), Some(0));
+        }
+        let late = now + Duration::from_millis(999);
+        assert_eq!((rate.admit(now, 10), rate.admit(late, 10)), (None, None));
+        assert_eq!(rate.admit(now + Duration::from_secs(1), 10), Some(2));
+        assert_eq!(rate.admit(now + Duration::from_secs(1), 10), Some(0));
+    }
 
     /// "Holds an event until this thread has released its locks": in order, each once. An event
     /// that another event causes comes after it, and a panic loses no other event.

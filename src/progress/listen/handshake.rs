@@ -21,7 +21,7 @@ use bytes::Bytes;
 use crate::edges::{check_edge, state_machine};
 use crate::eq::{ConnectParams, Verdict};
 use crate::error::{Error, ErrorKind};
-use crate::limits::REJECT_TIMEOUT;
+use crate::limits::{REJECT_TIMEOUT, UNAUTHORIZED_LOGGED_PER_SECOND};
 use crate::proto::{Challenge, ChallengeResult, ProvenKey};
 use crate::sync::TicketHolder;
 use crate::transport::{Link, Outcome, Receive, Received, SendBatch};
@@ -210,7 +210,10 @@ impl<H: RequestHandler> ListenTask<H> {
             stats.unauthorized += u64::from(is_unauthorized);
         }
         if is_unauthorized {
-            if let Some(left_out) = self.unauthorized.admit(self.clock.now()) {
+            if let Some(left_out) = self
+                .unauthorized
+                .admit(self.clock.now(), UNAUTHORIZED_LOGGED_PER_SECOND)
+            {
                 tracing::info!(%from, %error, left_out, "a peer is not authorized");
             }
             return false;

@@ -26,7 +26,6 @@
 mod events;
 mod half_open;
 mod handshake;
-mod log_rate;
 mod pause;
 mod task;
 mod wake;

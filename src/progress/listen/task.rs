@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind};
 use crate::limits::{ACCEPT_BACKOFF, ACCEPTS_PER_POLL};
-use crate::log::emit_held;
+use crate::log::{LogRate, emit_held};
 use crate::proto::{HostShares, host_of};
 use crate::sync::ProgressTask;
 use crate::transport::{Clock, Listener, RawLink, Receive};
@@ -22,7 +22,6 @@ use crate::wire::CmDecoder;
 
 use super::half_open::HandshakeDeadlines;
 use super::handshake::{HandshakeState, IncomingPeer};
-use super::log_rate::LogRate;
 use super::pause::AcceptPause;
 use super::wake::{ListenWake, PeerWaker};
 use super::{BoundListener, ListenConfig, RequestHandler};
