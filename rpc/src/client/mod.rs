@@ -27,6 +27,8 @@ use crate::drive::{Configure, EndpointSettings, Hub, within_runtime};
 use crate::limits::{CONNECT_TIMEOUT, DEADLINE};
 use crate::observe::ChannelStats;
 use crate::server::check_key_name;
+#[cfg(doc)]
+use crate::status::Code;
 use crate::status::Result;
 
 pub use backoff::Backoff;
