@@ -525,9 +525,13 @@ mod metrics {
         closed.close().await;
         net.partition("server", "client");
         // Until both sides have noticed that no answer comes.
-        while server.stats().connections_lost == 0 || lost.stats().connections_lost == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
+        let noticed = async {
+            while server.stats().connections_lost == 0 || lost.stats().connections_lost == 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        };
+        let within = std::time::Duration::from_secs(600);
+        tokio::time::timeout(within, noticed).await.unwrap();
         assert_eq!(closed.stats().connections_lost, 0);
         let values = Values::default();
         let label = [Label::new("service", "probe")];
