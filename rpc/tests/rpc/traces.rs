@@ -1,6 +1,7 @@
 //! Traces that pass through processes.
 
 use std::collections::HashMap;
+use std::future::IntoFuture;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -49,6 +50,13 @@ const ROLE: &str = "TOKIO_FABRIC_TRACES";
 /// A caller of which only HTTP's headers are known.
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const STATE: &str = "rojo=00f067aa0ba902b7";
+
+/// What a program with spans sets nevertheless.
+const SET: TraceContext = TraceContext {
+    trace_id: [0xef; 16],
+    span_id: [0x12; 8],
+    flags: 1,
+};
 
 fn child(role: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -126,6 +134,13 @@ async fn call(server: &str) {
         client.fail().await.unwrap_err();
     };
     calls.instrument(request).await;
+    // A trace that the program sets comes before the span that the call is in.
+    let other = client.state().meta("tracestate", STATE).trace(SET);
+    let other = other.into_future();
+    other
+        .instrument(tracing::info_span!("other"))
+        .await
+        .unwrap();
 }
 
 type Fields = HashMap<String, String>;
@@ -214,8 +229,19 @@ fn spans_of_two_processes_are_of_one_trace() {
         assert_eq!(span["error.type"], "HANDLER_PANICKED");
         assert_eq!(span["status"], "error");
     }
+    let set = of(&here, |it| it["name"] == "Relay/state");
+    assert_eq!(
+        (&*set["trace"], &*set["parent"]),
+        (&*"ef".repeat(16), &*"12".repeat(8))
+    );
+    let served = of(&there, |it| it["parent"] == set["span"]);
+    assert_eq!(
+        (&served["trace"], &*served["state"]),
+        (&set["trace"], STATE)
+    );
     // Those of the caller without spans: one in a trace, and the others in their own.
     let states = there.iter().filter(|it| it["name"] == "Relay/state");
+    let states = states.filter(|it| it["trace"] != set["trace"]);
     let (joined, alone): (Vec<_>, Vec<_>) = states.partition(|it| it["trace"] == "ab".repeat(16));
     assert_eq!((joined.len(), alone.len()), (3, 1));
     let parents = joined.iter().map(|it| &*it["parent"]);
