@@ -243,7 +243,7 @@ pub(crate) const LOCAL_RING_LEN_MAX: usize = 4 << 20;
 pub(crate) const LOCAL_COPY_LEN: usize = 8 << 10;
 /// How long one step may take by which two processes come to share memory.
 pub(crate) const LOCAL_STEP_MAX: Duration = Duration::from_millis(500);
-/// Connections of one driver that go through shared memory, at most.
+/// Connections of one domain that go through shared memory, at most.
 pub const LOCAL_CONNECTIONS_MAX: usize = 64;
 /// How often a connection must have sent and received before it asks for shared memory.
 pub(crate) const LOCAL_TRAFFIC_MIN: u64 = 64;

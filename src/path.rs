@@ -60,7 +60,8 @@ pub enum NotLocal {
     OtherHost,
     /// It has not carried enough traffic yet, or both sides are about to change.
     NotYet,
-    /// As many connections of the driver as may have shared memory have it.
+    /// As many connections of the domain as may have shared memory have it
+    /// ([`limits::LOCAL_CONNECTIONS_MAX`](crate::limits::LOCAL_CONNECTIONS_MAX)).
     Limit,
     /// The two did not come to share memory: the peer is of another user or in another network
     /// namespace, or memory or descriptors are lacking.
@@ -76,7 +77,7 @@ impl fmt::Display for NotLocal {
             NotLocal::NotOffered => "the peer offers no shared memory",
             NotLocal::OtherHost => "the peer is on another host",
             NotLocal::NotYet => "little traffic so far",
-            NotLocal::Limit => "the driver's limit on shared memory is reached",
+            NotLocal::Limit => "the domain's limit on shared memory is reached",
             NotLocal::Failed(error) => return write!(f, "{error}"),
         })
     }

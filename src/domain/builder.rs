@@ -10,7 +10,7 @@ use crate::info::{Driver, Info, MrMode};
 use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::path::LocalPath;
-use crate::progress::{EngineConfig, Shards};
+use crate::progress::{EngineConfig, LocalConfig, Shards};
 use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ProgressList};
 use crate::transport::{self, Backend, ManualReactor, Runner, TransportOptions};
 
@@ -253,13 +253,14 @@ impl DomainBuilder {
             Some(runtime) => BlockingPool::of_runtime(runtime.clone()),
             None => BlockingPool::threads(),
         };
+        let local = LocalConfig::new(self.transport.local_path);
         let shards = Shards::start(selections.into_iter().map(|selection| EngineConfig {
             transport: selection.transport,
             regions: Arc::clone(&regions),
             random: random.clone(),
             executor: selection.executor,
             busy_poll: self.busy_poll,
-            local_path: self.transport.local_path,
+            local: local.clone(),
             span: span.clone(),
         }))?;
         let progress = match &self.transport.runner {

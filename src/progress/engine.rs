@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::MrTable;
-use crate::path::LocalPath;
 use crate::random::RandomSource;
 use crate::slab::{Key, Slab};
 use crate::stats::DriverStats;
@@ -34,8 +33,8 @@ pub(crate) struct EngineConfig {
     pub(crate) executor: Executor,
     /// How long the driver spins after the last activity.
     pub(crate) busy_poll: Duration,
-    /// Whether connections may go through shared memory.
-    pub(crate) local_path: LocalPath,
+    /// Whether connections may go through shared memory; one for all engines of a domain.
+    pub(crate) local: LocalConfig,
     /// The domain's span.
     pub(crate) span: tracing::Span,
 }
@@ -95,7 +94,7 @@ impl Engine {
             regions: config.regions,
             incarnation: config.random.number("a domain")?.max(1),
             random: config.random,
-            local: LocalConfig::new(config.local_path),
+            local: config.local,
             span: config.span,
             ports: Mutex::new(Slab::new()),
             ready: Arc::default(),

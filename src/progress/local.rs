@@ -1,29 +1,30 @@
 //! A port's part in moving its connection to shared memory (`transport/local`).
 //!
 //! ```text
-//!                       the peer is elsewhere, or offers nothing
-//!   Offered ────────────────────────────────────────────────▶ Network
-//!      │ connected, to a peer of this host                        ▲
-//!      ├── this side has accepted ──▶ Expecting ──────────────────┤
-//!      └── this side has connected ─▶ Quiet ──traffic──▶ Meeting ─┤ it failed
-//!                                         both share memory │     │
-//!                                        Expecting, Meeting ▼
-//!                                                         Carried
+//!              the peer is elsewhere, or offers nothing
+//!   Offered ──────────────────────────────────────────▶ Network
+//!      │ connected, to a peer of this host                 ▲
+//!      ├── this side has accepted ──▶ Expecting ───────────┤
+//!      └── this side has connected ─▶ Quiet                │ it failed, or as many as
+//!                                       │ traffic          │ may have shared memory
+//!                       both are admitted ▼                │
+//!                                     Sharing ─────────────┘
 //! ```
 //! The side that has connected asks, once the connection has carried some traffic: thousands of
-//! idle connections share no memory. A failure changes nothing but the reason
-//! that [`Port::path`] returns.
+//! idle connections share no memory. Each side admits the connection before memory is made for it.
+//! A failure changes nothing but the reason that [`Port::path`] returns.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use crate::edges::{check_edge, state_machine};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{LOCAL_CONNECTIONS_MAX, LOCAL_TRAFFIC_MIN};
 use crate::log::hold_event;
 use crate::path::{LocalPath, NotLocal, Path};
 use crate::proto::Lifecycle;
-use crate::transport::{Expectation, LocalOffer, LocalParts, is_of_this_host, meet, offer};
+use crate::slab::Key;
+use crate::transport::{Expectation, LocalOffer, LocalParts, OnMet, is_of_this_host, meet, offer};
 
 use super::blocking::run_blocking;
 use super::engine::Engine;
@@ -46,8 +47,8 @@ pub(super) enum LocalState {
         /// Sends and receives before it was connected.
         begun: u64,
     },
-    Meeting,
-    Carried {
+    /// The two meet, or have met: the link knows whether its bytes go through shared memory.
+    Sharing {
         _share: LocalShare,
     },
 }
@@ -56,10 +57,9 @@ pub(super) enum LocalState {
 state_machine! { LocalState {
     Network => [Network, Offered],
     Offered => [Network, Offered, Expecting, Quiet],
-    Expecting => [Network, Offered, Carried],
-    Quiet => [Network, Offered, Meeting],
-    Meeting => [Network, Offered, Carried],
-    Carried => [Network, Offered],
+    Expecting => [Network, Offered, Sharing],
+    Quiet => [Network, Offered, Sharing],
+    Sharing => [Network, Offered],
 }}
 
 impl Default for LocalState {
@@ -75,7 +75,7 @@ impl LocalState {
     }
 }
 
-/// One of the connections of a driver that have shared memory.
+/// One of the connections of a domain that have shared memory.
 #[derive(Debug)]
 pub(super) struct LocalShare(Arc<AtomicUsize>);
 
@@ -96,19 +96,47 @@ impl Drop for LocalShare {
     }
 }
 
-/// What the ports of a driver have in common.
-#[derive(Debug, Default)]
-pub(super) struct LocalConfig {
-    pub(super) path: LocalPath,
+/// What the ports of a domain have in common.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LocalConfig {
+    path: LocalPath,
     shares: Arc<AtomicUsize>,
 }
 
 impl LocalConfig {
-    pub(super) fn new(path: LocalPath) -> Self {
+    pub(crate) fn new(path: LocalPath) -> Self {
         LocalConfig {
             path,
             ..LocalConfig::default()
         }
+    }
+}
+
+/// The connection of a port, as other threads hold it: it is another one after a reconnect.
+struct PortHandle {
+    engine: Weak<Engine>,
+    key: Key,
+    connects: u64,
+}
+
+impl PortHandle {
+    /// `None`: the connection has ended.
+    fn with<R>(&self, then: impl FnOnce(&Port, &mut PortState) -> R) -> Option<R> {
+        let port = self.engine.upgrade()?.port(self.key.to_bits())?;
+        let mut state = port.lock("local");
+        let is_this = state.counts.connects == self.connects;
+        is_this.then(|| then(&port, &mut state))
+    }
+
+    /// The rendezvous has ended.
+    fn met(&self, met: Result<LocalParts>) {
+        self.with(|port, state| {
+            if let LocalState::Sharing { .. } = state.io.path
+                && let Err(error) = met.and_then(|parts| port.localize(state, parts))
+            {
+                port.set_local(state, LocalState::Network(NotLocal::Failed(error)));
+            }
+        });
     }
 }
 
@@ -175,7 +203,7 @@ impl Port {
                 theirs,
                 begun: state.counts.moves(),
             },
-            Some(_) => match Expectation::new(ours.token, self.when_met()) {
+            Some(_) => match Expectation::new(ours.token, self.when_asked(state)) {
                 Ok(_expectation) => LocalState::Expecting { _expectation },
                 Err(error) => LocalState::Network(NotLocal::Failed(error)),
             },
@@ -198,56 +226,47 @@ impl Port {
         let LocalState::Quiet { theirs, .. } = state.io.path else {
             return;
         };
-        self.set_local(state, LocalState::Meeting);
-        let (then, engine, key) = (self.when_met(), Arc::downgrade(&self.engine), self.key());
-        run_blocking(move || match meet(&theirs) {
-            Ok(parts) => then(parts),
-            Err(error) => {
-                if let Some(port) = engine.upgrade().and_then(|it| it.port(key.to_bits())) {
-                    let mut state = port.lock("not local");
-                    if let LocalState::Meeting = state.io.path {
-                        let failed = LocalState::Network(NotLocal::Failed(error));
-                        port.set_local(&mut state, failed);
-                    }
-                }
-            }
-        });
-    }
-
-    /// Returns what is done with the memory that both sides share, on any thread.
-    fn when_met(&self) -> impl FnOnce(LocalParts) + Send + 'static {
-        let (engine, key) = (Arc::downgrade(&self.engine), self.key());
-        move |parts| {
-            let engine: Option<Arc<Engine>> = engine.upgrade();
-            if let Some(port) = engine.and_then(|it| it.port(key.to_bits())) {
-                port.localize(parts);
-            }
+        if self.admit(state) {
+            let handle = self.handle(state);
+            run_blocking(move || handle.met(meet(&theirs)));
         }
     }
 
-    fn localize(&self, parts: LocalParts) {
-        let mut guard = self.lock("localize");
-        let state = &mut *guard;
-        if !matches!(
-            state.io.path,
-            LocalState::Meeting | LocalState::Expecting { .. }
-        ) {
-            return; // The connection is another by now, or has ended.
+    /// Returns what decides, on another thread, whether a peer that asks is admitted.
+    fn when_asked(&self, state: &PortState) -> impl FnOnce() -> Option<OnMet> + Send + 'static {
+        let handle = self.handle(state);
+        move || {
+            let is_admitted = handle.with(|port, state| {
+                matches!(state.io.path, LocalState::Expecting { .. }) && port.admit(state)
+            });
+            is_admitted?.then(|| Box::new(move |met| handle.met(met)) as OnMet)
         }
-        let next = match (
-            LocalShare::take(&self.engine.local.shares),
-            &mut state.io.link,
-        ) {
-            (None, _) => LocalState::Network(NotLocal::Limit),
-            (_, None) => LocalState::Network(NotLocal::NotConnected),
-            (Some(_share), Some(link)) => {
-                match self.engine.transport.localize(&mut **link, parts) {
-                    Ok(()) => LocalState::Carried { _share },
-                    Err(error) => LocalState::Network(NotLocal::Failed(error)),
-                }
-            }
+    }
+
+    /// Returns false if as many connections as may have shared memory have it.
+    fn admit(&self, state: &mut PortState) -> bool {
+        let share = LocalShare::take(&self.engine.local.shares);
+        let is_admitted = share.is_some();
+        let next = match share {
+            Some(_share) => LocalState::Sharing { _share },
+            None => LocalState::Network(NotLocal::Limit),
         };
         self.set_local(state, next);
+        is_admitted
+    }
+
+    fn localize(&self, state: &mut PortState, parts: LocalParts) -> Result<()> {
+        let ended = || Error::new(ErrorKind::BadState, "the connection has ended");
+        let link = state.io.link.as_mut().ok_or_else(ended)?;
+        link.localize(parts, &*self.engine.transport)
+    }
+
+    fn handle(&self, state: &PortState) -> PortHandle {
+        PortHandle {
+            engine: Arc::downgrade(&self.engine),
+            key: self.key(),
+            connects: state.counts.connects,
+        }
     }
 
     /// Returns which way the connection's bytes go.

@@ -61,6 +61,7 @@ pub(crate) use end_report::EndReport;
 pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{EventHandler, ListenConfig, ListenHandle};
 pub use liveness::Liveness;
+pub(crate) use local::LocalConfig;
 pub(crate) use port::{Bindings, CounterSet, ExtensionConfig, Port, PortSizes, PostedOp};
 pub use rdm::{IdlePolicy, PeerEventKind};
 pub(crate) use rdm::{

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -20,9 +20,8 @@ use datagrams::FaultDatagrams;
 
 use super::wrapped::leave_to_inner;
 use super::{
-    Clock, DatagramOptions, DatagramSocket, IoSizes, KeepAliveConfig, Link, LinkStats, Listener,
-    LocalCarrier, LocalParts, Outcome, RawLink, Receive, Received, SendBatch, TrafficMark,
-    Transport,
+    Clock, DatagramOptions, DatagramSocket, Doorbell, IoSizes, KeepAliveConfig, Link, LinkStats,
+    Listener, LocalParts, Outcome, RawLink, Receive, Received, SendBatch, TrafficMark, Transport,
 };
 use crate::error::Result;
 use crate::identity::PeerIdentity;
@@ -207,8 +206,8 @@ impl Transport for FaultInjector {
         self.inner.may_localize()
     }
 
-    fn localize(&self, link: &mut dyn Link, parts: LocalParts) -> Result<()> {
-        self.inner.localize(link, parts)
+    fn watch_bell(&self, bell: OwnedFd, waker: Waker) -> Result<Box<dyn Doorbell>> {
+        self.inner.watch_bell(bell, waker)
     }
 
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
@@ -459,8 +458,8 @@ impl Link for FaultLink {
         self.inner.take_raw()
     }
 
-    fn set_carrier(&mut self, carrier: LocalCarrier) -> Result<()> {
-        self.inner.set_carrier(carrier)
+    fn localize(&mut self, parts: LocalParts, transport: &dyn Transport) -> Result<()> {
+        self.inner.localize(parts, transport)
     }
 
     fn is_local(&self) -> bool {

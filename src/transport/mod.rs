@@ -103,7 +103,8 @@ pub use fault::FaultPlan;
 pub(crate) use fault::Faults;
 pub(crate) use interfaces::interfaces;
 pub(crate) use local::{
-    Expectation, LocalCarrier, LocalOffer, LocalParts, is_of_this_host, meet, offer,
+    Doorbell, Expectation, LocalCarrier, LocalOffer, LocalParts, OnMet, is_of_this_host, meet,
+    offer,
 };
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::{Host, LoopbackNet, WireState};
@@ -223,13 +224,12 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Moves the bytes that follow through shared memory, each direction as soon as both sides are
-    /// ready for it. What is submitted to the link stays so.
+    /// Watches a doorbell for a link with this waker.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`]: this transport moves no bytes that way; or nothing more can be
-    /// mapped or watched, or the link is not connected any more. Nothing has changed then.
-    fn localize(&self, _link: &mut dyn Link, _parts: LocalParts) -> Result<()> {
+    /// [`ErrorKind::Unsupported`]: its links move no bytes through shared memory; or nothing more
+    /// can be watched.
+    fn watch_bell(&self, _bell: OwnedFd, _waker: Waker) -> Result<Box<dyn Doorbell>> {
         let what = "this backend moves no bytes through shared memory";
         Err(Error::new(ErrorKind::Unsupported, what))
     }
@@ -310,16 +310,19 @@ pub(crate) struct ByteCounts {
     pub(crate) received: u64,
 }
 
+/// A connected TCP socket, blocking or not: each transport sets the mode it needs.
+#[derive(Debug)]
+pub(crate) struct RawSocket {
+    pub(crate) fd: OwnedFd,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) counts: ByteCounts,
+}
+
 /// An accepted connection that belongs to no runtime yet; [`Transport::adopt`] gives it one.
 #[derive(Debug)]
 pub(crate) enum RawLink {
-    /// A connected TCP socket, blocking or not: each transport sets the mode it needs.
-    Socket {
-        fd: OwnedFd,
-        peer: SocketAddr,
-        local: SocketAddr,
-        counts: ByteCounts,
-    },
+    Socket(RawSocket),
     /// One end of an in-process connection.
     Loopback(loopback::PipeEnd),
     /// A connection with TLS, from its first byte on.
@@ -327,11 +330,25 @@ pub(crate) enum RawLink {
     Tls(Box<tls::TlsEnd>),
 }
 
+impl RawLink {
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`]: it is of a backend that has no sockets.
+    fn into_socket(self) -> Result<RawSocket> {
+        match self {
+            RawLink::Socket(socket) => Ok(socket),
+            _ => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "a connection of another backend cannot become a socket",
+            )),
+        }
+    }
+}
+
 #[cfg(test)]
 impl RawLink {
     pub(crate) fn peer_addr(&self) -> SocketAddr {
         match self {
-            RawLink::Socket { peer, .. } => *peer,
+            RawLink::Socket(socket) => socket.peer,
             RawLink::Loopback(end) => end.peer_addr(),
             #[cfg(feature = "tls")]
             RawLink::Tls(end) => end.raw().peer_addr(),
@@ -340,7 +357,7 @@ impl RawLink {
 
     pub(crate) fn local_addr(&self) -> SocketAddr {
         match self {
-            RawLink::Socket { local, .. } => *local,
+            RawLink::Socket(socket) => socket.local,
             RawLink::Loopback(end) => end.local_addr(),
             #[cfg(feature = "tls")]
             RawLink::Tls(end) => end.raw().local_addr(),
@@ -403,8 +420,14 @@ pub(crate) trait Link: Send {
         None
     }
 
-    /// Gives the link a carrier; see [`Transport::localize`].
-    fn set_carrier(&mut self, _carrier: LocalCarrier) -> Result<()> {
+    /// Moves the bytes that follow through shared memory, each direction as soon as both sides are
+    /// ready for it. What is submitted to the link stays so. The doorbell is watched by the link's
+    /// own transport.
+    ///
+    /// # Errors
+    /// As for [`Transport::watch_bell`]; or the link is not connected any more. Nothing has changed
+    /// then.
+    fn localize(&mut self, _parts: LocalParts, _transport: &dyn Transport) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "a link of another kind"))
     }
 

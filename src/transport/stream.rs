@@ -14,8 +14,8 @@ use submissions::{RecvSlot, SendSlot};
 #[cfg(any(test, feature = "test-util"))]
 use super::IoSizes;
 use super::{
-    ByteCounts, KeepAliveConfig, Link, LinkStats, LocalCarrier, Outcome, RawLink, Receive,
-    SendBatch, TrafficMark,
+    ByteCounts, KeepAliveConfig, Link, LinkStats, LocalCarrier, LocalParts, Outcome, RawLink,
+    Receive, SendBatch, TrafficMark, Transport,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
@@ -34,6 +34,10 @@ pub(super) trait Stream: Send {
 
     /// Reports the peer's end, without reading.
     fn poll_watch(&mut self, io: &mut Submissions);
+
+    /// Called before bytes go another way: from now on nothing that is in flight takes bytes which
+    /// are not asked for.
+    fn localized(&mut self) {}
 
     /// Ready once the peer has ended its stream, or the connection is broken; the bytes that follow
     /// come another way, and nothing is received. Pending: the waker is registered.
@@ -333,10 +337,12 @@ impl<S: Stream> Link for StreamLink<S> {
         })
     }
 
-    fn set_carrier(&mut self, carrier: LocalCarrier) -> Result<()> {
+    fn localize(&mut self, parts: LocalParts, transport: &dyn Transport) -> Result<()> {
         if self.io.conn != ConnPhase::Open {
             return Err(Error::new(ErrorKind::BadState, "the link is not connected"));
         }
+        let carrier = parts.into_carrier(transport, &self.io.waker)?;
+        self.stream.localized();
         carrier.open();
         self.local = Some(Box::new(carrier));
         self.io.waker.wake_by_ref();

@@ -42,13 +42,13 @@ pub(in crate::transport) fn connect_result(
 }
 
 /// The result of one receive.
-pub(super) struct ReceivedBytes {
+pub(in crate::transport) struct ReceivedBytes {
     /// Zero: the peer's stream has ended.
-    pub(super) len: usize,
+    pub(in crate::transport) len: usize,
     /// Set exactly if no destination was given.
-    pub(super) stage: Option<Stage>,
+    pub(in crate::transport) stage: Option<Stage>,
     /// True if the socket holds nothing more.
-    pub(super) drained: bool,
+    pub(in crate::transport) drained: bool,
 }
 
 pub(super) fn receive_stage(fd: &OwnedFd, size_max: usize) -> io::Result<ReceivedBytes> {

@@ -4,14 +4,19 @@ use std::task::{Poll, Waker};
 
 use super::watched::Watched;
 use super::{IoDirection, poll_ready};
-use crate::transport::local::Doorbell;
+use crate::transport::Doorbell;
 
-pub(super) struct EpollDoorbell(pub(super) Watched);
+pub(super) struct EpollDoorbell {
+    pub(super) bell: Watched,
+    pub(super) waker: Waker,
+}
 
 impl Doorbell for EpollDoorbell {
-    fn register(&mut self, waker: &Waker) {
+    fn register(&mut self) {
         // Once the runtime has ended, nothing wakes any more; the driver ends too.
-        while let Poll::Ready(Ok(mut guard)) = poll_ready(&self.0, IoDirection::Read, waker) {
+        while let Poll::Ready(Ok(mut guard)) =
+            poll_ready(&self.bell, IoDirection::Read, &self.waker)
+        {
             guard.clear_ready();
         }
     }

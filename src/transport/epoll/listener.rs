@@ -6,14 +6,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
+use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with, sockopt};
 
 use super::calls::local_addr;
 use super::watched::{Poller, Watched};
 use super::{IoDirection, Listener, RawLink, listen_error, poll_io, register};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::canonical;
-use crate::transport::ByteCounts;
+use crate::transport::{ByteCounts, RawSocket};
 
 /// Accepts sockets without registering them with a reactor, so that each can go directly to the
 /// runtime of the domain that takes it.
@@ -56,18 +56,26 @@ impl Listener for EpollListener {
 
 fn accept(listener: &OwnedFd) -> io::Result<RawLink> {
     let (fd, peer) = acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    accepted(fd, peer)
+}
+
+/// Prepares an accepted socket.
+pub(in crate::transport) fn accepted(
+    fd: OwnedFd,
+    peer: Option<SocketAddrAny>,
+) -> io::Result<RawLink> {
     let peer = peer
         .and_then(|peer| SocketAddr::try_from(peer).ok().map(canonical))
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
     let local = local_addr(&fd)?;
     // Fails only on a dead connection, which its first receive reports.
     let _ = sockopt::set_tcp_nodelay(&fd, true);
-    Ok(RawLink::Socket {
+    Ok(RawLink::Socket(RawSocket {
         fd,
         peer,
         local,
         counts: ByteCounts::default(),
-    })
+    }))
 }
 
 /// Returns true if the connection died before it was accepted, or a signal came: accept the next

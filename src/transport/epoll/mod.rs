@@ -35,7 +35,8 @@ pub(super) use self::watched::Poller;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 pub(super) use self::{
     calls::{connect_result, send_some},
-    listener::{accept_error, died_in_backlog},
+    listener::{accept_error, accepted, died_in_backlog},
+    stream::receive,
     tcp_info::{set_keep_alive, stats},
     udp::{Moved, Readiness, UdpSocket, open as open_datagrams},
 };
@@ -55,7 +56,7 @@ use tokio::runtime::Handle;
 use self::watched::{ReadyGuard, Watched};
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
-use super::{Backend, Clock, Link, Listener, LocalParts, PortRange, RawLink, Transport, at_port};
+use super::{Backend, Clock, Doorbell, Link, Listener, PortRange, RawLink, Transport, at_port};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::limits::LISTEN_BACKLOG;
 
@@ -118,22 +119,11 @@ impl Transport for EpollTransport {
     }
 
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
-        let RawLink::Socket {
-            fd,
-            peer,
-            local,
-            counts,
-        } = raw
-        else {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "a connection of another backend cannot become a socket",
-            ));
-        };
+        let raw = raw.into_socket()?;
         let _runtime = self.runtime.enter();
-        let stream = self.stream(fd)?;
-        let link = StreamLink::connected(stream, local, peer, waker);
-        Ok(Box::new(link.with_counts(counts)))
+        let stream = self.stream(raw.fd)?;
+        let link = StreamLink::connected(stream, raw.local, raw.peer, waker);
+        Ok(Box::new(link.with_counts(raw.counts)))
     }
 
     fn open_datagrams(
@@ -151,14 +141,11 @@ impl Transport for EpollTransport {
         true
     }
 
-    fn localize(&self, link: &mut dyn Link, parts: LocalParts) -> Result<()> {
-        let carrier = parts.into_carrier(|bell| {
-            let _runtime = self.runtime.enter();
-            let poller = self.poller.as_ref();
-            let bell = register_for(bell, Interest::READABLE, poller, "watching a doorbell")?;
-            Ok(Box::new(doorbell::EpollDoorbell(bell)))
-        })?;
-        link.set_carrier(carrier)
+    fn watch_bell(&self, bell: OwnedFd, waker: Waker) -> Result<Box<dyn Doorbell>> {
+        let _runtime = self.runtime.enter();
+        let poller = self.poller.as_ref();
+        let bell = register_for(bell, Interest::READABLE, poller, "watching a doorbell")?;
+        Ok(Box::new(doorbell::EpollDoorbell { bell, waker }))
     }
 
     fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<Result<()>> {

@@ -22,7 +22,7 @@ use super::watched::{Poller, Watched};
 use super::{IoDirection, poll_io, poll_ready, register};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::stream::{Stream, Submissions};
-use crate::transport::{KeepAliveConfig, LinkStats, RawLink, Receive, TrafficMark};
+use crate::transport::{KeepAliveConfig, LinkStats, RawLink, RawSocket, Receive, TrafficMark};
 
 pub(super) struct EpollStream {
     /// `None` once the connection is broken, or taken out.
@@ -69,7 +69,12 @@ impl EpollStream {
     }
 }
 
-fn receive(fd: &OwnedFd, armed: &Receive, size_max: usize) -> io::Result<ReceivedBytes> {
+/// Receives for a receive that is armed, without waiting.
+pub(in crate::transport) fn receive(
+    fd: &OwnedFd,
+    armed: &Receive,
+    size_max: usize,
+) -> io::Result<ReceivedBytes> {
     match armed {
         Receive::Stage | Receive::StageOf { .. } => receive_stage(fd, size_max),
         Receive::Direct(direct) => receive_direct(fd, direct, size_max),
@@ -257,11 +262,11 @@ impl Stream for EpollStream {
     fn take_raw(&mut self, io: &Submissions) -> Option<RawLink> {
         let fd = self.fd.take()?.into_inner();
         self.low_water.set(&fd, 1);
-        Some(RawLink::Socket {
+        Some(RawLink::Socket(RawSocket {
             fd,
             peer: io.peer,
             local: io.local,
             counts: io.counts,
-        })
+        }))
     }
 }

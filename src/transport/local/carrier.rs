@@ -18,49 +18,47 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use super::memory::SharedFile;
-use super::ring::{RingReader, RingWriter, map_rings};
+use super::ring::{RingReader, RingWriter};
 use crate::buf::{AccessError, SendBatch, Slices, Stage};
 use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{DIRECT_PIECE_MAX, LOCAL_COPY_LEN};
 use crate::transport::stream::{Stream, Submissions};
-use crate::transport::{LinkStats, Receive};
+use crate::transport::{LinkStats, Receive, Transport};
 
 /// A descriptor that the peer writes to when this side sleeps.
-pub(in crate::transport) trait Doorbell: Send {
-    /// Registers the waker for the next time that the peer rings. If it has rung since the last
-    /// call, the waker may be woken at once.
-    fn register(&mut self, waker: &Waker);
+pub(crate) trait Doorbell: Send {
+    /// Registers for the next time that the peer rings. If it has rung since the last call, the
+    /// waker may be woken at once.
+    fn register(&mut self);
 }
 
-/// What both sides have after the rendezvous: the file that they share, and their doorbells.
+/// What a side has after the rendezvous: its ends of the two rings, and the doorbells.
 pub(crate) struct LocalParts {
-    pub(super) file: SharedFile,
-    /// 0: this side has made the file.
-    pub(super) side: usize,
+    pub(super) writer: RingWriter,
+    pub(super) reader: RingReader,
     pub(super) own_bell: OwnedFd,
     pub(super) peer_bell: OwnedFd,
 }
 
-debug_fields!(LocalParts, self => side: self.side);
+debug_fields!(LocalParts, self => writer: self.writer);
 
 impl LocalParts {
-    /// Fails if the file cannot be mapped.
-    pub(super) fn check_mapping(&self) -> Result<()> {
-        map_rings(&self.file, self.side).map(drop)
+    #[cfg(test)]
+    pub(in crate::transport) fn ring_peer(&self) {
+        ring(&self.peer_bell);
     }
 
-    /// Makes the carrier, with its own doorbell watched by `watch`.
+    /// Makes the carrier of a link with this waker, whose doorbell the transport watches.
     pub(in crate::transport) fn into_carrier(
         self,
-        watch: impl FnOnce(OwnedFd) -> Result<Box<dyn Doorbell>>,
+        transport: &dyn Transport,
+        waker: &Waker,
     ) -> Result<LocalCarrier> {
-        let (writer, reader) = map_rings(&self.file, self.side)?;
         Ok(LocalCarrier {
-            writer,
-            reader,
-            own_bell: watch(self.own_bell)?,
+            writer: self.writer,
+            reader: self.reader,
+            own_bell: transport.watch_bell(self.own_bell, waker.clone())?,
             peer_bell: self.peer_bell,
             sends: SendPath::Socket,
             receives: ReceivePath::Socket,
@@ -140,9 +138,7 @@ impl LocalCarrier {
     /// Rings, if the peer sleeps.
     fn ring_if(&self, sleeps: bool) {
         if sleeps {
-            // It fails only if the count in the descriptor is at its maximum: then it has been
-            // rung.
-            let _ = rustix::io::write(&self.peer_bell, &1u64.to_ne_bytes());
+            ring(&self.peer_bell);
         }
     }
 
@@ -169,7 +165,7 @@ impl LocalCarrier {
         };
         let room = self.writer.room()?;
         if room == 0 && !self.writer.is_abandoned() {
-            self.own_bell.register(&io.waker);
+            self.own_bell.register();
             if !self.writer.sleep_for_room() {
                 io.waker.wake_by_ref();
             }
@@ -226,6 +222,13 @@ impl LocalCarrier {
         io: &mut Submissions,
         socket: &mut impl Stream,
     ) -> Result<()> {
+        // What the kernel was given before the change ends, or comes back.
+        if io.is_receive_in_flight() {
+            socket.poll_receive(io);
+            if io.armed().is_none() {
+                return Ok(());
+            }
+        }
         if self.receives != ReceivePath::Ring && !self.turn_to_ring(io)? {
             socket.poll_receive(io);
             if io.armed().is_some() && !self.sleep(io)? {
@@ -287,7 +290,7 @@ impl LocalCarrier {
         if let ReceivePath::Rest(_) = self.receives {
             return Ok(true);
         }
-        self.own_bell.register(&io.waker);
+        self.own_bell.register();
         let wanted = io.armed().map_or(1, Receive::wake_bytes);
         let sleeps = self.reader.sleep_for(wanted.into());
         if !sleeps && self.receives == ReceivePath::Socket && self.reader.begun().is_none() {
@@ -414,6 +417,11 @@ impl Drop for LocalCarrier {
         self.reader.abandon();
         self.ring_if(true);
     }
+}
+
+fn ring(bell: &OwnedFd) {
+    // It fails only if the count in the descriptor is at its maximum: then it has been rung.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
 /// Makes a doorbell: what is written to it wakes its owner.

@@ -11,33 +11,45 @@ mod memory;
 mod rendezvous;
 mod ring;
 
-pub(super) use carrier::Doorbell;
-pub(crate) use carrier::{LocalCarrier, LocalParts};
-pub(crate) use rendezvous::{Expectation, LocalOffer, is_of_this_host, meet, offer};
+pub(crate) use carrier::{Doorbell, LocalCarrier, LocalParts};
+pub(crate) use rendezvous::{Expectation, LocalOffer, OnMet, is_of_this_host, meet, offer};
+
+/// What a side can store that cannot be, before it has begun to use its ring.
+#[cfg(test)]
+pub(super) const LIES: [(&str, fn(&mut LocalParts)); 4] = [
+    ("it has written without having begun", |it| {
+        it.writer.claim_written(1);
+    }),
+    ("it has written more than fits", |it| {
+        it.writer.begin(0);
+        it.writer.claim_written(u64::MAX);
+    }),
+    ("it has sent less through the socket than it has", |it| {
+        it.writer.begin(1);
+    }),
+    ("it has read what was not written", |it| {
+        it.reader.open();
+        it.reader.claim_read(u64::MAX);
+    }),
+];
 
 #[cfg(test)]
 pub(super) fn parts_of_len(ring_len: usize) -> [LocalParts; 2] {
     use carrier::make_bell;
     use memory::SharedFile;
+    use ring::map_rings;
 
     let file = SharedFile::create(ring_len).expect("shared memory");
-    let same = file.as_fd().try_clone_to_owned().expect("a descriptor");
-    let same = SharedFile::received(same).expect("such a file");
     let bell = || make_bell().expect("a doorbell");
     let again = |bell: &std::os::fd::OwnedFd| bell.try_clone().expect("a descriptor");
-    let (first, second) = (bell(), bell());
-    [
+    let bells = [bell(), bell()];
+    [0, 1].map(|side| {
+        let (writer, reader) = map_rings(&file, side).expect("rings");
         LocalParts {
-            file,
-            side: 0,
-            own_bell: again(&first),
-            peer_bell: again(&second),
-        },
-        LocalParts {
-            file: same,
-            side: 1,
-            own_bell: second,
-            peer_bell: first,
-        },
-    ]
+            writer,
+            reader,
+            own_bell: again(&bells[side]),
+            peer_bell: again(&bells[1 - side]),
+        }
+    })
 }

@@ -33,6 +33,7 @@ use rustix::net::{
 
 use super::carrier::{LocalParts, is_bell, make_bell};
 use super::memory::SharedFile;
+use super::ring::map_rings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{LISTEN_BACKLOG, LOCAL_RING_LEN, LOCAL_STEP_MAX};
 
@@ -105,7 +106,8 @@ fn host_tag(incarnation: u64) -> Option<[u8; 8]> {
 /// Meets the peer that has made this offer. Blocks, for two steps at most.
 ///
 /// # Errors
-/// It is in another network namespace, or of another user, or something is lacking at either side.
+/// It is in another network namespace, or of another user, or turns this side away, or something is
+/// lacking at either side.
 pub(crate) fn meet(offer: &LocalOffer) -> Result<LocalParts> {
     let socket = unix_socket()?;
     let address = address_of(&offer.name)?;
@@ -114,29 +116,40 @@ pub(crate) fn meet(offer: &LocalOffer) -> Result<LocalParts> {
     check_user(&socket)?;
     let own_bell = make_bell()?;
     send(&socket, &offer.token, &[own_bell.as_fd()])?;
-    let (_, descriptors) = receive::<1>(&socket)?;
+    let ([answer], descriptors) = receive(&socket)?;
+    if answer == TURNED_AWAY {
+        let what = "as many connections of the peer as may have shared memory have it";
+        return Err(Error::new(ErrorKind::LimitReached, what));
+    }
     let [file, peer_bell] = <[OwnedFd; 2]>::try_from(descriptors)
         .map_err(|_| violation("it sent other descriptors than two"))?;
-    let file = SharedFile::received(file)?;
     check_bell(&peer_bell)?;
-    let parts = LocalParts {
-        file,
-        side: 1,
+    let (writer, reader) = map_rings(&SharedFile::received(file)?, 1)?;
+    send(&socket, &[MET], &[])?;
+    Ok(LocalParts {
+        writer,
+        reader,
         own_bell,
         peer_bell,
-    };
-    parts.check_mapping()?;
-    send(&socket, &[1], &[])?;
-    Ok(parts)
+    })
 }
 
-/// Whom a token is for: called once, on the thread that accepts.
-type Expecting = Box<dyn FnOnce(LocalParts) + Send>;
+/// The byte of a message by which a side says that all is well.
+const MET: u8 = 1;
+/// The byte by which the accepting side says that it shares no memory.
+const TURNED_AWAY: u8 = 0;
+
+/// Called with what the two have after the rendezvous, on the thread that accepts.
+pub(crate) type OnMet = Box<dyn FnOnce(Result<LocalParts>) + Send>;
+
+/// Called once, on the thread that accepts, when a peer comes with the token. `None`: it is turned
+/// away.
+type WhenAsked = Box<dyn FnOnce() -> Option<OnMet> + Send>;
 
 /// The end of this process at which others ask for shared memory.
 struct Acceptor {
     name: [u8; 16],
-    expected: Mutex<HashMap<Token, Expecting>>,
+    expected: Mutex<HashMap<Token, WhenAsked>>,
 }
 
 impl Acceptor {
@@ -152,7 +165,7 @@ impl Acceptor {
         ACCEPTOR.get_or_init(make).as_ref()
     }
 
-    fn expected(&self) -> MutexGuard<'_, HashMap<Token, Expecting>> {
+    fn expected(&self) -> MutexGuard<'_, HashMap<Token, WhenAsked>> {
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -190,7 +203,8 @@ impl Acceptor {
         }
     }
 
-    /// Serves one peer. What it waits for it gets within two steps.
+    /// Serves one peer. What it waits for it gets within two steps. Nothing is made for a peer that
+    /// is not expected, or not admitted.
     fn serve(&self, peer: &OwnedFd) -> Result<()> {
         set_limits(peer)?;
         check_user(peer)?;
@@ -198,20 +212,32 @@ impl Acceptor {
         let peer_bell = descriptors.pop().filter(|_| descriptors.is_empty());
         let peer_bell = peer_bell.ok_or_else(|| violation("it sent no doorbell"))?;
         check_bell(&peer_bell)?;
-        let expecting = self.expected().remove(&token);
-        let expecting = expecting.ok_or_else(|| violation("nobody expects it"))?;
-        let file = SharedFile::create(LOCAL_RING_LEN)?;
-        let own_bell = make_bell()?;
-        send(peer, &[1], &[file.as_fd(), own_bell.as_fd()])?;
-        receive::<1>(peer)?;
-        expecting(LocalParts {
-            file,
-            side: 0,
-            own_bell,
-            peer_bell,
-        });
-        Ok(())
+        let when_asked = self.expected().remove(&token);
+        let when_asked = when_asked.ok_or_else(|| violation("nothing expects it"))?;
+        match when_asked() {
+            None => send(peer, &[TURNED_AWAY], &[]),
+            Some(on_met) => {
+                let met = share_with(peer, peer_bell);
+                let failed = met.as_ref().err().cloned();
+                on_met(met);
+                failed.map_or(Ok(()), Err)
+            }
+        }
     }
+}
+
+fn share_with(peer: &OwnedFd, peer_bell: OwnedFd) -> Result<LocalParts> {
+    let file = SharedFile::create(LOCAL_RING_LEN)?;
+    let (writer, reader) = map_rings(&file, 0)?;
+    let own_bell = make_bell()?;
+    send(peer, &[MET], &[file.as_fd(), own_bell.as_fd()])?;
+    receive::<1>(peer)?;
+    Ok(LocalParts {
+        writer,
+        reader,
+        own_bell,
+        peer_bell,
+    })
 }
 
 /// The rendezvous that one side expects; dropped, it is expected no more.
@@ -219,19 +245,19 @@ impl Acceptor {
 pub(crate) struct Expectation(Token);
 
 impl Expectation {
-    /// Expects the peer to come with this token, which was offered to it; `then` is called on
+    /// Expects the peer to come with this token, which was offered to it; `when_asked` is called on
     /// another thread.
     ///
     /// # Errors
     /// No thread can be had, or no socket.
     pub(crate) fn new(
         token: Token,
-        then: impl FnOnce(LocalParts) + Send + 'static,
+        when_asked: impl FnOnce() -> Option<OnMet> + Send + 'static,
     ) -> Result<Self> {
         let none = || Error::new(ErrorKind::System, "the system gave no random name");
         let acceptor = Acceptor::get().ok_or_else(none)?;
         acceptor.start()?;
-        acceptor.expected().insert(token, Box::new(then));
+        acceptor.expected().insert(token, Box::new(when_asked));
         Ok(Expectation(token))
     }
 }
@@ -355,19 +381,37 @@ mod tests {
     fn expected(seed: u8) -> (LocalOffer, Expectation, mpsc::Receiver<LocalParts>) {
         let offer = offer(7, token(seed)).expect("an offer");
         let (sender, parts) = mpsc::channel();
-        let then = move |parts| drop(sender.send(parts));
-        let expectation = Expectation::new(offer.token, then).expect("a thread");
+        let on_met = move |met: Result<_>| drop(sender.send(met.expect("they meet")));
+        let when_asked = || Some(Box::new(on_met) as OnMet);
+        let expectation = Expectation::new(offer.token, when_asked).expect("a thread");
         (offer, expectation, parts)
     }
 
     #[test]
-    fn two_sides_meet_and_share_a_file() {
+    fn two_sides_meet_and_share_both_rings() {
         let (offer, _expectation, parts) = expected(1);
-        let near = meet(&offer).expect("it is expected");
-        let far = parts.recv().expect("it came");
-        assert_eq!((near.side, far.side), (1, 0));
-        let stat = |parts: &LocalParts| rustix::fs::fstat(parts.file.as_fd()).expect("a file");
-        assert_eq!(stat(&near).st_ino, stat(&far).st_ino);
+        let mut near = meet(&offer).expect("it is expected");
+        let mut far = parts.recv().expect("it came");
+        for (from, to) in [
+            (&mut near.writer, &mut far.reader),
+            (&mut far.writer, &mut near.reader),
+        ] {
+            from.write(0, b"across");
+            assert!(!from.publish(6), "the other side is awake");
+            assert_eq!(to.available().unwrap(), 6);
+            let mut bytes = [0; 6];
+            to.copy(0, &mut bytes);
+            assert_eq!(&bytes, b"across");
+        }
+    }
+
+    /// One that is not admitted learns why, and no memory is made for it.
+    #[test]
+    fn a_peer_that_is_turned_away_learns_why() {
+        let offer = offer(7, token(8)).expect("an offer");
+        let _expectation = Expectation::new(offer.token, || None).expect("a thread");
+        let error = meet(&offer).expect_err("it is turned away");
+        assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
     }
 
     #[test]
@@ -383,7 +427,7 @@ mod tests {
             token: token(4),
             ..offer
         };
-        meet(&stranger).expect_err("nobody has offered this");
+        meet(&stranger).expect_err("this has not been offered");
     }
 
     #[test]

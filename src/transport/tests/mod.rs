@@ -24,7 +24,7 @@ use super::fault::Faults;
 use super::select::Selection;
 use super::*;
 use crate::buf::Memory;
-use crate::limits::{LOCAL_RING_LEN, LOCAL_RING_LEN_MIN};
+use crate::limits::LOCAL_RING_LEN;
 use crate::sync::ProgressTask;
 
 /// Reports once that tests are left out on io_uring; not by `println!`, whose output the test
@@ -243,12 +243,14 @@ impl TestTransport {
     pub(super) fn all() -> impl Iterator<Item = TestTransport> {
         [
             TestTransport::epoll(),
-            TestTransport::local(LOCAL_RING_LEN),
+            TestTransport::epoll().through_rings(LOCAL_RING_LEN),
             TestTransport::loopback(),
         ]
         .into_iter()
         .chain(TestTransport::io_uring())
         .chain(TestTransport::thread())
+        .chain(TestTransport::io_uring().map(|it| it.through_rings(LOCAL_RING_LEN)))
+        .chain(TestTransport::thread().map(|it| it.through_rings(LOCAL_RING_LEN)))
     }
 
     pub(in crate::transport) fn epoll() -> TestTransport {
@@ -259,19 +261,10 @@ impl TestTransport {
         TestTransport::new("loopback", Backend::Loopback, None)
     }
 
-    /// TCP, with the bytes of each connection in shared memory, in rings of this length.
-    pub(super) fn local(ring_len: usize) -> TestTransport {
-        TestTransport {
-            local: Some(ring_len),
-            ..TestTransport::new("local", Backend::Epoll, None)
-        }
-    }
-
-    pub(super) fn local_with(plan: FaultPlan) -> TestTransport {
-        TestTransport {
-            local: Some(LOCAL_RING_LEN_MIN),
-            ..TestTransport::new("local with faults", Backend::Epoll, Some(plan))
-        }
+    /// Has the bytes of each connection go through rings of this length in shared memory.
+    pub(super) fn through_rings(mut self, ring_len: usize) -> TestTransport {
+        self.local = Some(ring_len);
+        self
     }
 
     pub(super) fn epoll_with(plan: FaultPlan) -> TestTransport {
@@ -328,7 +321,7 @@ impl TestTransport {
         if let Some(ring_len) = self.local {
             let links = [&mut near.link, &mut far.link];
             for (link, parts) in links.into_iter().zip(super::local::parts_of_len(ring_len)) {
-                let localized = self.transport.localize(&mut **link, parts);
+                let localized = link.localize(parts, &*self.transport);
                 localized.expect("both are of this process");
             }
         }

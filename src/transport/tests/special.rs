@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::buf::{RegionMemory, RegionTraits, RegionUse, Stage};
-use crate::limits::STAGE_SIZE;
+use crate::limits::{LOCAL_RING_LEN_MIN, STAGE_SIZE};
 use crate::transport::epoll::EpollTransport;
 use crate::transport::select::runtime_for;
 
@@ -148,6 +148,53 @@ async fn a_look_brings_what_is_there_and_loses_no_wake() {
     assert!(far.link.poll_outcome().is_none());
     near.link.finish();
     assert!(matches!(far.received().await, Received::End { .. }));
+}
+
+/// Whatever a peer stores in the memory that both share: the connection ends, by a reset and an
+/// error that says why.
+#[tokio::test]
+async fn a_peer_that_lies_in_shared_memory_loses_its_connection() {
+    let worlds = [TestTransport::epoll()].into_iter();
+    let worlds = worlds
+        .chain(TestTransport::io_uring())
+        .chain(TestTransport::thread());
+    for world in worlds {
+        for (what, lie) in crate::transport::local::LIES {
+            let (mut near, mut liar) = world.pair().await;
+            let [ours, mut theirs] = crate::transport::local::parts_of_len(LOCAL_RING_LEN_MIN);
+            near.link.localize(ours, &*world.transport).unwrap();
+            liar.send_all(plain(b"honest")).await;
+            assert_eq!(near.receive_staged(6).await, b"honest");
+            near.link.receive(Receive::Stage);
+            assert!(near.link.poll_outcome().is_none());
+            lie(&mut theirs);
+            theirs.ring_peer();
+            near.link.send(plain(b"to the ring"));
+            let error = loop {
+                match near.outcome().await {
+                    Outcome::Sent { result: Ok(_), .. } => {}
+                    Outcome::Sent {
+                        result: Err(error), ..
+                    }
+                    | Outcome::Received(Received::Failed { error, .. }) => break error,
+                    other => panic!("{what}: {other:?}"),
+                }
+            };
+            assert_eq!(
+                error.kind(),
+                ErrorKind::ProtocolViolation,
+                "{what}: {error}"
+            );
+            let end = loop {
+                liar.link.receive(Receive::Stage);
+                match liar.received().await {
+                    Received::Stage(_) => {}
+                    end => break end,
+                }
+            };
+            assert!(matches!(end, Received::Failed { .. }), "{what}: {end:?}");
+        }
+    }
 }
 
 #[tokio::test]

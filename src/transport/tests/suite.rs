@@ -13,17 +13,41 @@ macro_rules! on_every_backend {
         }
         mod local {
             $(#[tokio::test] async fn $test() {
-                super::$test(super::TestTransport::local(super::SMALL)).await
+                super::$test(super::TestTransport::epoll().through_rings(super::SMALL)).await
             })*
         }
         mod local_with_faults {
             $(#[tokio::test] async fn $test() {
-                super::$test(super::TestTransport::local_with(super::faults())).await
+                let world = super::TestTransport::epoll_with(super::faults());
+                super::$test(world.through_rings(super::SMALL)).await
             })*
         }
         mod local_on_many_threads {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $test() {
-                super::$test(super::TestTransport::local(super::SMALL)).await
+                super::$test(super::TestTransport::epoll().through_rings(super::SMALL)).await
+            })*
+        }
+        mod local_on_io_uring {
+            $(#[tokio::test] async fn $test() {
+                if let Some(world) = super::TestTransport::io_uring() {
+                    super::$test(world.through_rings(super::SMALL)).await
+                }
+            })*
+        }
+        mod local_on_io_uring_with_faults {
+            $(#[tokio::test] async fn $test() {
+                let world = super::TestTransport::io_uring_with(super::faults());
+                if let Some(world) = world {
+                    super::$test(world.through_rings(super::SMALL)).await
+                }
+            })*
+        }
+        mod local_on_io_uring_on_a_thread_with_faults {
+            $(#[tokio::test] async fn $test() {
+                let world = super::TestTransport::thread_with(super::faults());
+                if let Some(world) = world {
+                    super::$test(world.through_rings(super::SMALL)).await
+                }
             })*
         }
         mod loopback {

@@ -110,12 +110,12 @@ fn by_hand(world: &TestTransport) -> (std::net::TcpStream, Peer) {
     let (fd, peer) = listener.accept().unwrap();
     let local = fd.local_addr().unwrap();
     let fd = fd.into();
-    let raw = RawLink::Socket {
+    let raw = RawLink::Socket(RawSocket {
         fd,
         peer,
         local,
         counts: ByteCounts::default(),
-    };
+    });
     (stream, Peer::new(|waker| world.transport.adopt(raw, waker)))
 }
 

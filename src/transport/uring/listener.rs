@@ -7,15 +7,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustix::net::{Shutdown, getpeername, shutdown, sockopt};
+use rustix::net::{Shutdown, getpeername, shutdown};
 
 use super::completions::CompletionSlot;
 use super::ring::Ring;
 use crate::error::Result;
-use crate::id::canonical;
 use crate::slab::Key;
-use crate::transport::epoll::{accept_error, died_in_backlog, listen_error, local_addr};
-use crate::transport::{ByteCounts, Listener, RawLink};
+use crate::transport::epoll::{accept_error, accepted, died_in_backlog, listen_error, local_addr};
+use crate::transport::{Listener, RawLink};
 
 pub(super) struct UringListener {
     ring: Arc<Ring>,
@@ -81,18 +80,8 @@ impl Listener for UringListener {
 }
 
 fn connection_of(fd: OwnedFd) -> io::Result<RawLink> {
-    let peer = getpeername(&fd)?
-        .and_then(|peer| SocketAddr::try_from(peer).ok().map(canonical))
-        .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
-    let local = local_addr(&fd)?;
-    // Fails only on a dead connection, which its first receive reports.
-    let _ = sockopt::set_tcp_nodelay(&fd, true);
-    Ok(RawLink::Socket {
-        fd,
-        peer,
-        local,
-        counts: ByteCounts::default(),
-    })
+    let peer = getpeername(&fd)?;
+    accepted(fd, peer)
 }
 
 impl Drop for UringListener {

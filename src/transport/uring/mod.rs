@@ -48,6 +48,7 @@ mod thread;
 mod thread_id;
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -56,8 +57,8 @@ use tokio::runtime::Handle;
 use super::epoll::{TimerClock, UdpSocket, bound_listener, open_datagrams, started_connect};
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
-use super::{Backend, Clock, Link, Listener, PortRange, RawLink, RingInfo, Transport};
-use crate::error::{Error, ErrorKind, Result};
+use super::{Backend, Clock, Doorbell, Link, Listener, PortRange, RawLink, RingInfo, Transport};
+use crate::error::Result;
 use crate::limits::{RING_BUFFER_SIZE, RING_BUFFERS, RING_COMPLETIONS, RING_SUBMISSIONS};
 
 /// TCP on a ring.
@@ -206,21 +207,10 @@ impl Transport for UringTransport {
 
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
         self.ring.check()?;
-        let RawLink::Socket {
-            fd,
-            peer,
-            local,
-            counts,
-        } = raw
-        else {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "a connection of another backend cannot become a socket",
-            ));
-        };
-        let stream = stream::UringStream::connected(&self.ring, fd, waker.clone())?;
-        let link = StreamLink::connected(stream, local, peer, waker);
-        Ok(Box::new(link.with_counts(counts)))
+        let raw = raw.into_socket()?;
+        let stream = stream::UringStream::connected(&self.ring, raw.fd, waker.clone())?;
+        let link = StreamLink::connected(stream, raw.local, raw.peer, waker);
+        Ok(Box::new(link.with_counts(raw.counts)))
     }
 
     fn open_datagrams(
@@ -232,6 +222,16 @@ impl Transport for UringTransport {
         let fd = open_datagrams(options, self.ports)?;
         let readiness = readiness::UringReadiness::new(&self.ring, fd, waker);
         Ok(Box::new(UdpSocket::new(readiness)?))
+    }
+
+    fn may_localize(&self) -> bool {
+        true
+    }
+
+    fn watch_bell(&self, bell: OwnedFd, waker: Waker) -> Result<Box<dyn Doorbell>> {
+        self.ring.check()?;
+        let readiness = readiness::UringReadiness::new(&self.ring, bell, waker);
+        Ok(Box::new(readiness))
     }
 
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {

@@ -1,4 +1,4 @@
-//! The readiness of a datagram socket, as reported by the ring: one poll per direction, submitted
+//! The readiness of a datagram socket or a doorbell, as reported by the ring: one poll per direction, submitted
 //! when a call found no datagram, or no room. A poll checks the socket when it is submitted, so no
 //! readiness is lost in between.
 
@@ -11,6 +11,7 @@ use super::completions::{CompletionSlot, ReadinessCompletions};
 use super::ring::Ring;
 use crate::error::Result;
 use crate::slab::Key;
+use crate::transport::Doorbell;
 use crate::transport::epoll::{IoDirection, Moved, Readiness, would_block};
 
 pub(super) struct UringReadiness {
@@ -74,6 +75,21 @@ impl Readiness for UringReadiness {
 
     fn assume_readable(&mut self) {
         self.assumed_readable = true;
+    }
+}
+
+/// Its polls report what is there already, so a ring that was heard is taken first.
+impl Doorbell for UringReadiness {
+    fn register(&mut self) {
+        let take = |fd: &OwnedFd| {
+            rustix::io::read(fd, &mut [0; 8])?;
+            Ok(Moved {
+                count: 1,
+                drained: true,
+            })
+        };
+        // Once it has failed, the ring ends its links.
+        while let Poll::Ready(Ok(Ok(_))) = self.try_io(IoDirection::Read, take) {}
     }
 }
 

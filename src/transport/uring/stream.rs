@@ -7,6 +7,9 @@
 //! uses no memory of the application: its bytes go to the next receive. A connection that receives
 //! nothing else gets a multishot one, which needs no arming per message.
 //!
+//! Once bytes may come through shared memory (`transport/local`), the socket is read by calls of its
+//! own, and the ring reports when: a receive in flight would take bytes that nothing asks for.
+//!
 //! A direct receive first takes bytes that have been received already; then it waits for the end of
 //! a staged receive in flight, which it cancels; then it is the one receive of the socket
 //! (memory-model rule 5).
@@ -30,13 +33,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::RING_STAGES_BEFORE_MULTISHOT;
 use crate::slab::Key;
 use crate::transport::epoll::{
-    connect_result, interrupted, send_some, set_keep_alive, stats, would_block,
+    connect_result, interrupted, receive, send_some, set_keep_alive, stats, would_block,
 };
 use crate::transport::stream::{Stream, Submissions};
-use crate::transport::{IoSizes, KeepAliveConfig, LinkStats, RawLink, TrafficMark};
+use crate::transport::{IoSizes, KeepAliveConfig, LinkStats, RawLink, RawSocket, TrafficMark};
 
 /// Poll events that end a watch.
 const PEER_END: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
+/// Poll events after which a receive finds something.
+const READABLE: u32 = PEER_END | libc::POLLIN as u32;
 
 pub(super) struct UringStream {
     ring: Arc<Ring>,
@@ -45,6 +50,10 @@ pub(super) struct UringStream {
     fd: Option<Arc<OwnedFd>>,
     /// Number of staged receives since the last direct one.
     staged: u32,
+    /// True once bytes may come through shared memory.
+    is_local: bool,
+    /// The events of the last poll.
+    polls_for: u32,
     /// An error that the system reports only once, found by a watch. If a later receive finds the
     /// end of the stream, this error is the cause.
     watch_error: Option<Error>,
@@ -59,6 +68,8 @@ impl UringStream {
             slot: ring.insert_link(completions),
             fd: Some(Arc::new(fd)),
             staged: 0,
+            is_local: false,
+            polls_for: 0,
             watch_error: None,
         }
     }
@@ -130,6 +141,124 @@ impl UringStream {
             }
             Err(fault) => io.fail_receive(fault.error("receiving")),
         }
+    }
+
+    /// Ends the armed receive with what staged receives have received, or with the end of the stream
+    /// behind it. Returns false if there is nothing.
+    fn take_staged(&mut self, io: &mut Submissions) -> bool {
+        let size_max = io.sizes.receive;
+        let wanted = io
+            .armed_direct()
+            .map_or(size_max, |direct| (direct.len as usize).min(size_max));
+        let slot = self.slot;
+        let end = self.ring.with(|state, _| {
+            let stage = state.take_received(slot, wanted).map(StagedEnd::Bytes);
+            stage.or_else(|| state.link(slot).stage_end.take().map(StagedEnd::End))
+        });
+        match end {
+            None => return false,
+            Some(StagedEnd::Bytes(stage)) => self.received(io, stage),
+            Some(StagedEnd::End(0)) => self.stream_ended(io),
+            Some(StagedEnd::End(result)) => {
+                io.fail_receive(self.reason(&os_error(result), "receiving"));
+            }
+        }
+        true
+    }
+
+    /// Receives without the ring, which reports when to try again.
+    fn receive_here(&mut self, io: &mut Submissions) {
+        if !self.is_read_idle() {
+            return;
+        }
+        loop {
+            let (Some(fd), Some(armed)) = (&self.fd, io.armed()) else {
+                return;
+            };
+            match receive(fd, armed, io.sizes.receive) {
+                Ok(bytes) if bytes.len == 0 => return self.stream_ended(io),
+                Ok(bytes) => {
+                    if let Some(direct) = io.armed_direct() {
+                        // SAFETY: `receive` gave the kernel the payload's spans from this offset
+                        // on, and the kernel says that it has written so many bytes.
+                        unsafe { direct.payload.assume_written(direct.offset, bytes.len) };
+                    }
+                    return io.end_receive(bytes.len, bytes.stage);
+                }
+                Err(error) if would_block(&error) => return self.poll_for(READABLE),
+                Err(error) if interrupted(&error) => {}
+                Err(error) => return io.fail_receive(self.reason(&error, "receiving")),
+            }
+        }
+    }
+
+    /// Returns true if the ring has no receive of this socket. One that it has is cancelled, and
+    /// its end wakes.
+    fn is_read_idle(&self) -> bool {
+        self.ring.with(|state, ring| {
+            let link = state.link(self.slot);
+            if link.read.is_idle() {
+                return true;
+            }
+            if let Some(op) = link.read.cancel() {
+                state.push_cancel(ring, op);
+            }
+            false
+        })
+    }
+
+    /// Polls the socket for these events, whose report wakes. A poll for others is cancelled first,
+    /// which wakes too.
+    fn poll_for(&mut self, events: u32) {
+        let Some(fd) = &self.fd else { return };
+        let polls_for = &mut self.polls_for;
+        self.ring.with(|state, ring| {
+            let link = state.link(self.slot);
+            if link.poll.is_idle() {
+                *polls_for = events;
+                link.polled = None;
+                state.push_poll(ring, self.slot, fd, events);
+            } else if *polls_for != events
+                && let Some(op) = link.poll.cancel()
+            {
+                state.push_cancel(ring, op);
+            }
+        });
+    }
+
+    /// Ready once the peer has ended its stream, or with the reason why the connection is broken.
+    /// Pending: the ring will report it.
+    fn poll_peer_end(&mut self) -> Poll<Result<()>> {
+        if self.fd.is_none() {
+            return Poll::Pending;
+        }
+        // 1. A staged receive would take bytes that are not wanted now, and an error that must be
+        //    reported here.
+        let end = (self.ring).with(|state, _| state.link(self.slot).stage_end.take());
+        if end.is_none() && !self.is_read_idle() {
+            return Poll::Pending;
+        }
+        // 2. Take the result of the poll, or poll.
+        let polled = (self.ring).with(|state, _| state.link(self.slot).polled.take());
+        let polled = polled.filter(|result| *result < 0 || *result as u32 & PEER_END != 0);
+        let error = match (end, polled.filter(|result| !is_retryable(*result))) {
+            (None, None) => {
+                self.poll_for(PEER_END);
+                return Poll::Pending;
+            }
+            (Some(end), _) if end < 0 => Some(os_error(end)),
+            (Some(_), _) => None,
+            (None, Some(_)) => match self.fd.as_ref().map(sockopt::socket_error) {
+                Some(Ok(Err(error))) => Some(error.into()),
+                _ => None,
+            },
+        };
+        // The system reports its error once; a later call returns the same answer.
+        let error = error.map(|error| self.reason(&error, "watching a connection"));
+        if let Some(error) = error.or_else(|| self.ring.check().err()) {
+            self.watch_error = Some(error);
+        }
+        Poll::Ready(self.watch_error.clone().map_or(Ok(()), Err))
     }
 
     fn stream_ended(&mut self, io: &mut Submissions) {
@@ -259,75 +388,47 @@ impl Stream for UringStream {
         if io.is_receive_in_flight() {
             return self.take_direct_end(io);
         }
-        let Some(fd) = &self.fd else { return };
-        let size_max = io.sizes.receive;
-        let wanted = io
-            .armed_direct()
-            .map_or(size_max, |direct| (direct.len as usize).min(size_max));
-        let (slot, staged) = (self.slot, &mut self.staged);
-        // 1. Take bytes that staged receives have received, then the end of the stream.
-        // 2. Otherwise the receive goes to the ring.
-        let end = self.ring.with(|state, ring| {
-            if let Some(stage) = state.take_received(slot, wanted) {
-                return Some(StagedEnd::Bytes(stage));
-            }
-            if let Some(result) = state.link(slot).stage_end.take() {
-                return Some(StagedEnd::End(result));
-            }
-            start_receive(state, ring, slot, fd, staged, io);
-            None
-        });
-        match end {
-            None => {}
-            Some(StagedEnd::Bytes(stage)) => self.received(io, stage),
-            Some(StagedEnd::End(0)) => self.stream_ended(io),
-            Some(StagedEnd::End(result)) => {
-                io.fail_receive(self.reason(&os_error(result), "receiving"));
-            }
+        if self.fd.is_none() || self.take_staged(io) {
+            return;
         }
+        if self.is_local {
+            return self.receive_here(io);
+        }
+        let Some(fd) = &self.fd else { return };
+        let (slot, staged) = (self.slot, &mut self.staged);
+        (self.ring).with(|state, ring| start_receive(state, ring, slot, fd, staged, io));
     }
 
     fn poll_watch(&mut self, io: &mut Submissions) {
-        let Some(fd) = &self.fd else { return };
-        let (end, polled) = self.ring.with(|state, ring| {
-            let link = state.link(self.slot);
-            if let Some(end) = link.stage_end.take() {
-                return (Some(end), None);
-            }
-            // A staged receive would take bytes that are not wanted now, and an error that must be
-            // reported here.
-            if !link.read.is_idle() {
-                if let Some(op) = link.read.cancel() {
-                    state.push_cancel(ring, op);
-                }
-                return (None, None);
-            }
-            let polled = link.polled.take();
-            if link.poll.is_idle() && polled.is_none_or(is_retryable) {
-                state.push_poll(ring, self.slot, fd, PEER_END);
-            }
-            (None, polled.filter(|result| !is_retryable(*result)))
-        });
-        let error = match (end, polled) {
-            (None, None) => return,
-            (Some(end), _) if end < 0 => Some(os_error(end)),
-            (Some(_), _) => None,
-            (None, Some(_)) => match sockopt::socket_error(fd) {
-                Ok(Err(error)) => Some(error.into()),
-                _ => None,
-            },
+        let Poll::Ready(end) = self.poll_peer_end() else {
+            return;
         };
-        let error = error.map(|error| self.reason(&error, "watching a connection"));
-        io.end_watch(match error.or_else(|| self.ring.check().err()) {
-            Some(error) => self.watch_error.insert(error).clone(),
-            None => Error::new(ErrorKind::PeerClosed, "it ended its stream"),
-        });
+        let ended = || Error::new(ErrorKind::PeerClosed, "it ended its stream");
+        io.end_watch(end.err().unwrap_or_else(ended));
+    }
+
+    fn localized(&mut self) {
+        self.is_local = true;
+        self.cancel(|link| vec![&mut link.read]);
+    }
+
+    fn poll_end(&mut self, _io: &mut Submissions) -> Poll<Result<()>> {
+        self.poll_peer_end()
     }
 
     fn arm(&mut self, io: &mut Submissions) {
         if io.armed().is_none() {
             self.poll_watch(io);
             return io.notify_if_received();
+        }
+        if self.is_local {
+            let has_received = (self.ring).with(|state, _| state.link(self.slot).has_received());
+            if has_received {
+                io.notify();
+            } else if self.is_read_idle() {
+                self.poll_for(READABLE);
+            }
+            return;
         }
         let Some(fd) = &self.fd else { return };
         let (slot, staged) = (self.slot, &mut self.staged);
@@ -412,12 +513,12 @@ impl Stream for UringStream {
             Ok(fd) => fd,
             Err(shared) => shared.try_clone().ok()?,
         };
-        Some(RawLink::Socket {
+        Some(RawLink::Socket(RawSocket {
             fd,
             peer: io.peer,
             local: io.local,
             counts: io.counts,
-        })
+        }))
     }
 }
 
