@@ -212,7 +212,7 @@ pub fn on_threads(threads: usize, backend: Backend, test: impl AsyncFn(Net)) {
 }
 
 /// Runs the test at this place on a runtime of so many threads; 0: `current_thread`.
-fn run<P, F, T>(threads: usize, place: P, test: &F)
+pub fn run<P, F, T>(threads: usize, place: P, test: &F)
 where
     P: Debug,
     F: Fn(P) -> T,

@@ -6,17 +6,30 @@ use std::time::Duration;
 
 use crate::common::child::{PeerProcess, say};
 use crate::common::gone::is_loss;
+use crate::common::{backends, run};
 use tokio_fabric::testing::{Net, connect};
 use tokio_fabric::{
     Access, Backend, Driver, Endpoint, Error, ErrorKind, Event, Hints, LocalPath, NotLocal, Path,
+    limits,
 };
 
 fn net(path: LocalPath) -> Net {
     Net::on(Backend::Epoll).local_path(path)
 }
 
-fn drivers() -> [Driver; 2] {
-    [Driver::Task, Driver::Thread]
+/// Runs the test on each backend with sockets, with each driver, where shared memory is allowed.
+fn on_every_way<F, T>(test: F)
+where
+    F: Fn(Net) -> T,
+    T: Future<Output = ()>,
+{
+    let sockets = backends().into_iter().filter(|it| *it != Backend::Loopback);
+    for backend in sockets {
+        for driver in [Driver::Task, Driver::Thread] {
+            let net = Net::on(backend).driver(driver);
+            run(0, net.local_path(LocalPath::Auto), &test);
+        }
+    }
 }
 
 /// Sends so many small messages one way and the other.
@@ -47,15 +60,15 @@ async fn moved(a: &Endpoint, b: &Endpoint) {
     }
 }
 
-#[tokio::test]
-async fn a_busy_connection_of_one_host_moves_to_shared_memory() {
-    for driver in drivers() {
-        let (a, b) = net(LocalPath::Auto).driver(driver).pair().await.unwrap();
+#[test]
+fn a_busy_connection_of_one_host_moves_to_shared_memory() {
+    on_every_way(|net| async move {
+        let (a, b) = net.pair().await.unwrap();
         assert!(matches!(a.path(), Path::Network(NotLocal::NotYet)));
         moved(&a, &b).await;
         talk(&a, &b, 100).await.unwrap();
         assert_eq!(a.path().to_string(), "local");
-    }
+    });
 }
 
 #[tokio::test]
@@ -94,10 +107,10 @@ async fn who_does_not_want_it_stays_on_the_network_and_says_why() {
 
 /// What is under way while the connection moves, and what is larger than the rings, arrives whole
 /// and in order.
-#[tokio::test]
-async fn large_messages_and_rma_go_through_shared_memory() {
-    for driver in drivers() {
-        let (a, b) = net(LocalPath::Auto).driver(driver).pair().await.unwrap();
+#[test]
+fn large_messages_and_rma_go_through_shared_memory() {
+    on_every_way(|net| async move {
+        let (a, b) = net.pair().await.unwrap();
         let pattern = |salt: usize| -> Vec<u8> {
             (0..5 << 20)
                 .map(|at: usize| (at.wrapping_mul(31) ^ (at >> 9) ^ salt) as u8)
@@ -135,14 +148,14 @@ async fn large_messages_and_rma_go_through_shared_memory() {
             }
         }
         assert!(a.path().is_local() && b.path().is_local());
-    }
+    });
 }
 
 /// The agreed end takes along all that was sent before it.
-#[tokio::test]
-async fn a_connection_in_shared_memory_ends_in_order() {
-    for driver in drivers() {
-        let (a, b) = net(LocalPath::Auto).driver(driver).pair().await.unwrap();
+#[test]
+fn a_connection_in_shared_memory_ends_in_order() {
+    on_every_way(|net| async move {
+        let (a, b) = net.pair().await.unwrap();
         moved(&a, &b).await;
         for at in 0..100u64 {
             a.send(at.to_le_bytes().to_vec()).detach().unwrap();
@@ -154,15 +167,51 @@ async fn a_connection_in_shared_memory_ends_in_order() {
         }
         let failed = b.recv(vec![0; 8]).await.unwrap_err();
         assert_eq!(failed.kind(), ErrorKind::PeerClosed);
-    }
+    });
 }
 
-/// Answers each message until it has had the last of them; then sends 1,000 more and says so.
+/// As many connections of a domain as may share memory do; the next one says why not, at both ends.
+#[tokio::test]
+async fn more_connections_than_the_limit_stay_on_the_network() {
+    let net = net(LocalPath::Auto);
+    let (ours, theirs) = (net.peer().unwrap(), net.peer().unwrap());
+    let mut pairs = Vec::new();
+    for _ in 0..limits::LOCAL_CONNECTIONS_MAX {
+        let (a, b) = connect(&ours, &theirs).await.unwrap();
+        moved(&a, &b).await;
+        pairs.push((a, b));
+    }
+    let refused = |endpoint: &Endpoint| match endpoint.path() {
+        Path::Network(NotLocal::Limit) => true,
+        Path::Network(NotLocal::Failed(error)) => error.kind() == ErrorKind::LimitReached,
+        _ => false,
+    };
+    // Their own domain has room, and learns that the other has none.
+    let others = net.peer().unwrap();
+    for (from, to) in [(&ours, &others), (&others, &ours)] {
+        let (a, b) = connect(from, to).await.unwrap();
+        let mut rounds = 0;
+        while rounds < 50 || !(refused(&a) || refused(&b)) {
+            talk(&a, &b, 10).await.unwrap();
+            rounds += 1;
+            assert!(rounds < 5_000, "{} and {}", a.path(), b.path());
+        }
+        assert!(!a.path().is_local() && !b.path().is_local());
+        assert!(refused(&a), "{}", a.path());
+    }
+    // What one gives back another takes.
+    drop(pairs.pop());
+    let (a, b) = connect(&ours, &theirs).await.unwrap();
+    moved(&a, &b).await;
+}
+
+/// Answers each message until it has had the last of them; then sends 100 more and says so.
 #[tokio::test]
 #[ignore = "the other process of another test"]
 async fn the_other_process() {
     crate::common::child::end_with_the_parent();
-    let net = net(LocalPath::Auto);
+    let backend = std::env::var("BACKEND").unwrap().parse().unwrap();
+    let net = Net::on(backend).local_path(LocalPath::Auto);
     let us = net.peer().unwrap();
     let requests = us.fabric.event_queue().open().unwrap();
     let listener = us.fabric.passive_endpoint(&requests);
@@ -183,7 +232,7 @@ async fn the_other_process() {
         endpoint.send(bytes).await.unwrap();
     }
     assert!(endpoint.path().is_local());
-    for at in 0..1000u64 {
+    for at in 0..100u64 {
         endpoint.send(at.to_le_bytes().to_vec()).await.unwrap();
     }
     say("sent");
@@ -194,26 +243,32 @@ async fn the_other_process() {
 const LAST: [u8; 8] = [0xff; 8];
 
 /// What a process wrote before it was killed arrives, and then its death is reported.
-#[tokio::test]
-async fn a_killed_peer_in_shared_memory_is_reported_after_its_last_bytes() {
-    let us = net(LocalPath::Auto).peer().unwrap();
-    let mut process = PeerProcess::spawn("local::the_other_process", &[]);
-    let address = process.line().await.parse().unwrap();
-    let endpoint = us.domain.endpoint().open().unwrap();
-    endpoint.connect(address).await.unwrap();
-    while !endpoint.path().is_local() {
-        endpoint.send(vec![1; 8]).await.unwrap();
-        endpoint.recv(vec![0; 8]).await.unwrap();
-    }
-    endpoint.send(LAST.to_vec()).await.unwrap();
-    assert_eq!(process.line().await, "sent");
-    drop(process); // By SIGKILL.
-    for at in 0..1000u64 {
-        let (_, bytes) = endpoint.recv(vec![0; 8]).await.unwrap();
-        assert_eq!(bytes, at.to_le_bytes());
-    }
-    let lost = endpoint.recv(vec![0; 8]);
-    let lost = tokio::time::timeout(Duration::from_secs(20), lost.into_future()).await;
-    let lost = lost.expect("its death is reported").unwrap_err();
-    assert!(is_loss(lost.kind()), "{lost}");
+#[test]
+fn a_killed_peer_in_shared_memory_is_reported_after_its_last_bytes() {
+    on_every_way(|net| async move {
+        let us = net.peer().unwrap();
+        let mut process = PeerProcess::spawn(
+            "local::the_other_process",
+            &[("BACKEND", net.backend().to_string())],
+        );
+        let address = process.line().await.parse().unwrap();
+        let endpoint = us.domain.endpoint().open().unwrap();
+        endpoint.connect(address).await.unwrap();
+        while !endpoint.path().is_local() {
+            endpoint.send(vec![1; 8]).await.unwrap();
+            endpoint.recv(vec![0; 8]).await.unwrap();
+        }
+        endpoint.send(LAST.to_vec()).await.unwrap();
+        // The runtime stands still: nothing is received before the process has ended.
+        assert_eq!(process.line_now(), "sent");
+        drop(process); // By SIGKILL.
+        for at in 0..100u64 {
+            let (_, bytes) = endpoint.recv(vec![0; 8]).await.unwrap();
+            assert_eq!(bytes, at.to_le_bytes());
+        }
+        let lost = endpoint.recv(vec![0; 8]);
+        let lost = tokio::time::timeout(Duration::from_secs(20), lost.into_future()).await;
+        let lost = lost.expect("its death is reported").unwrap_err();
+        assert!(is_loss(lost.kind()), "{lost}");
+    });
 }
