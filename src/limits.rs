@@ -241,6 +241,9 @@ pub(crate) const LOCAL_RING_LEN_MAX: usize = 4 << 20;
 /// Bytes that are copied at a time on their way from a ring to a payload: they stay in the
 /// processor's first cache.
 pub(crate) const LOCAL_COPY_LEN: usize = 8 << 10;
+/// Bytes that are written to a ring before the reader sees them, and read before the writer sees
+/// their place: the two sides copy at the same time.
+pub(crate) const LOCAL_PIECE_LEN: usize = 64 << 10;
 /// How long one step may take by which two processes come to share memory.
 pub(crate) const LOCAL_STEP_MAX: Duration = Duration::from_millis(500);
 /// Connections of one domain that go through shared memory, at most.

@@ -22,9 +22,9 @@ use super::ring::{RingReader, RingWriter};
 use crate::buf::{AccessError, SendBatch, Slices, Stage};
 use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{DIRECT_PIECE_MAX, LOCAL_COPY_LEN};
+use crate::limits::{DIRECT_PIECE_MAX, LOCAL_COPY_LEN, LOCAL_PIECE_LEN};
 use crate::transport::stream::{Stream, Submissions};
-use crate::transport::{LinkStats, Receive, Transport};
+use crate::transport::{DirectBuffer, LinkStats, Receive, Transport};
 
 /// A descriptor that the peer writes to when this side sleeps.
 pub(crate) trait Doorbell: Send {
@@ -176,10 +176,20 @@ impl LocalCarrier {
             io.end_send(Err(gone));
             return Ok(());
         }
-        let len = room.min(io.sizes.send).min(DIRECT_PIECE_MAX);
-        let (sent, refused) = self.write(batch, len);
-        let sleeps = self.writer.publish(sent);
-        self.ring_if(sleeps);
+        let len_max = io.sizes.send.min(DIRECT_PIECE_MAX);
+        let (mut sent, mut room) = (0, room);
+        // In pieces: the reader copies one while the next is written.
+        let refused = loop {
+            let len = room.min(LOCAL_PIECE_LEN).min(len_max - sent);
+            let (written, refused) = self.write(batch, sent, len);
+            let sleeps = self.writer.publish(written);
+            self.ring_if(sleeps);
+            sent += written;
+            room = self.writer.room()?;
+            if written < LOCAL_PIECE_LEN || sent == len_max || room == 0 || refused.is_some() {
+                break refused;
+            }
+        };
         io.end_send(match refused {
             Some(refused @ AccessError::Fault(_)) if sent == 0 => Err(refused.error("sending")),
             _ => Ok(sent),
@@ -187,11 +197,16 @@ impl LocalCarrier {
         Ok(())
     }
 
-    /// Writes up to `len` bytes of the batch to the ring; returns how many, and the reason if
-    /// memory was refused.
-    fn write(&mut self, batch: &SendBatch, len: usize) -> (usize, Option<AccessError>) {
+    /// Writes up to `len` bytes of the batch to the ring, behind those that are `skipped`; returns
+    /// how many, and the reason if memory was refused.
+    fn write(
+        &mut self,
+        batch: &SendBatch,
+        skipped: usize,
+        len: usize,
+    ) -> (usize, Option<AccessError>) {
         let mut slices = Slices::new();
-        if let Some(count) = batch.slices(0, len, &mut slices) {
+        if let Some(count) = batch.slices(skipped, len, &mut slices) {
             let mut written = 0;
             for bytes in slices {
                 self.writer.write(written, bytes);
@@ -204,7 +219,7 @@ impl LocalCarrier {
         loop {
             let block = stage.spare();
             let wanted = block.len().min(len - written);
-            let (count, refused) = batch.copy_out(written, &mut block[..wanted]);
+            let (count, refused) = batch.copy_out(skipped + written, &mut block[..wanted]);
             self.writer.write(written, &block[..count]);
             written += count;
             if count < wanted || written == len || refused.is_some() {
@@ -307,48 +322,77 @@ impl LocalCarrier {
             return Ok(false);
         }
         self.reader.awake();
-        let len = available.min(io.sizes.receive).min(DIRECT_PIECE_MAX);
-        let (len, stage) = match io.armed_direct() {
-            None => {
-                let mut stage = Stage::take();
-                let room = stage.spare();
-                let len = len.min(room.len());
-                self.reader.copy(0, &mut room[..len]);
-                stage.fill(len);
-                (len, Some(stage))
-            }
-            Some(direct) => {
-                let len = len.min(direct.len as usize);
-                let mut stage = Stage::take();
-                let mut copied = 0;
-                let mut refused = None;
-                while copied < len && refused.is_none() {
-                    let block = stage.spare();
-                    let count = block.len().min(LOCAL_COPY_LEN).min(len - copied);
-                    self.reader.copy(copied, &mut block[..count]);
-                    let at = direct.offset + copied;
-                    match direct.payload.copy_in(at, &block[..count]) {
-                        Ok(()) => copied += count,
-                        Err(error) => refused = Some(error),
-                    }
-                }
-                match refused {
-                    Some(AccessError::Closed(_)) if copied == 0 => {
-                        io.end_cancelled();
-                        return Ok(true);
-                    }
-                    Some(fault) if copied == 0 => {
-                        io.fail_receive(fault.error("receiving"));
-                        return Ok(true);
-                    }
-                    _ => (copied, None),
-                }
+        match io.armed_direct() {
+            None => self.take_stage(io, available),
+            Some(_) => self.take_direct(io, available)?,
+        }
+        Ok(true)
+    }
+
+    fn take_stage(&mut self, io: &mut Submissions, available: usize) {
+        let mut stage = Stage::take();
+        let room = stage.spare();
+        let len = available.min(io.sizes.receive).min(room.len());
+        self.reader.copy(0, &mut room[..len]);
+        stage.fill(len);
+        self.free(len);
+        io.end_receive(len, Some(stage));
+    }
+
+    /// In pieces: the writer fills the place of one while the next is copied.
+    fn take_direct(&mut self, io: &mut Submissions, mut available: usize) -> Result<()> {
+        let len_max = io.sizes.receive.min(DIRECT_PIECE_MAX);
+        let Some(direct) = io.armed_direct() else {
+            return Ok(());
+        };
+        let len = len_max.min(direct.len as usize);
+        let mut copied = 0;
+        let refused = loop {
+            let piece = available.min(LOCAL_PIECE_LEN).min(len - copied);
+            let (count, refused) = self.copy_to(direct, copied, piece);
+            self.free(count);
+            copied += count;
+            available = self.reader.available()?;
+            if copied == len || available == 0 || refused.is_some() {
+                break refused;
             }
         };
+        match refused {
+            Some(AccessError::Closed(_)) if copied == 0 => io.end_cancelled(),
+            Some(fault) if copied == 0 => io.fail_receive(fault.error("receiving")),
+            _ => io.end_receive(copied, None),
+        }
+        Ok(())
+    }
+
+    /// Copies the next `len` bytes of the ring to a destination, behind the `copied` ones; returns
+    /// how many, and the reason if memory was refused.
+    fn copy_to(
+        &self,
+        direct: &mut DirectBuffer,
+        copied: usize,
+        len: usize,
+    ) -> (usize, Option<AccessError>) {
+        let mut stage = Stage::take();
+        let block = stage.spare();
+        let mut count = 0;
+        while count < len {
+            let block_len = block.len().min(LOCAL_COPY_LEN).min(len - count);
+            let block = &mut block[..block_len];
+            self.reader.copy(count, block);
+            let at = direct.offset + copied + count;
+            if let Err(refused) = direct.payload.copy_in(at, block) {
+                return (count, Some(refused));
+            }
+            count += block_len;
+        }
+        (count, None)
+    }
+
+    /// Frees the place of the next bytes, which have been copied.
+    fn free(&mut self, len: usize) {
         let sleeps = self.reader.consume(len);
         self.ring_if(sleeps);
-        io.end_receive(len, stage);
-        Ok(true)
     }
 
     /// Receives for the armed receive if the ring has anything, without asking for readiness.
