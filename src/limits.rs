@@ -238,6 +238,8 @@ pub const DIRECT_PIECE_MAX: usize = 1 << 20;
 pub const LOCAL_RING_LEN: usize = 1 << 20;
 pub(crate) const LOCAL_RING_LEN_MIN: usize = 64 << 10;
 pub(crate) const LOCAL_RING_LEN_MAX: usize = 4 << 20;
+/// Pages of a ring that an idle connection keeps: heartbeats need one now and then.
+pub(crate) const LOCAL_IDLE_PAGES: usize = 2;
 /// Bytes that are copied at a time on their way from a ring to a payload: they stay in the
 /// processor's first cache.
 pub(crate) const LOCAL_COPY_LEN: usize = 8 << 10;

@@ -462,6 +462,10 @@ impl Link for FaultLink {
         self.inner.localize(parts, transport)
     }
 
+    fn shrink(&mut self) {
+        self.inner.shrink();
+    }
+
     fn is_local(&self) -> bool {
         self.inner.is_local()
     }

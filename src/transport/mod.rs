@@ -431,6 +431,9 @@ pub(crate) trait Link: Send {
         Err(Error::new(ErrorKind::Unsupported, "a link of another kind"))
     }
 
+    /// Gives memory back that an idle link does not need.
+    fn shrink(&mut self) {}
+
     /// Returns true once the bytes of both directions go through shared memory.
     fn is_local(&self) -> bool {
         false

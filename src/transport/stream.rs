@@ -349,6 +349,12 @@ impl<S: Stream> Link for StreamLink<S> {
         Ok(())
     }
 
+    fn shrink(&mut self) {
+        if let Some(local) = &mut self.local {
+            local.shrink();
+        }
+    }
+
     fn is_local(&self) -> bool {
         self.local.as_ref().is_some_and(|local| local.is_complete())
     }

@@ -258,9 +258,12 @@ fn is_up(state: &PortState) -> bool {
         && state.io.peer_stream == PeerStream::Open
 }
 
-/// Frees memory that is kept for queues to grow into.
+/// Frees memory that is kept for queues to grow into, and for bytes on their way.
 fn shrink(state: &mut PortState) {
     state.machine.shrink();
+    if let Some(link) = &mut state.io.link {
+        link.shrink();
+    }
 }
 
 /// Returns how often the peer must be heard for the operations outstanding here; `None`: it need

@@ -181,6 +181,7 @@ impl LocalCarrier {
         // In pieces: the reader copies one while the next is written.
         let refused = loop {
             let len = room.min(LOCAL_PIECE_LEN).min(len_max - sent);
+            self.writer.prepare(len.min(batch.remaining() - sent))?;
             let (written, refused) = self.write(batch, sent, len);
             let sleeps = self.writer.publish(written);
             self.ring_if(sleeps);
@@ -435,6 +436,11 @@ impl LocalCarrier {
     /// Returns the number of bytes in the ring that no receive has taken.
     pub(in crate::transport) fn unread_bytes(&self) -> usize {
         self.reader.unread() as usize
+    }
+
+    /// Gives memory back that an idle connection does not need.
+    pub(in crate::transport) fn shrink(&mut self) {
+        self.writer.give_back();
     }
 
     /// Adds what the ring knows to what the system knows of the socket. Called in intervals: the

@@ -1,17 +1,18 @@
 //! The file in memory that two processes share: made and sealed by one, checked and mapped by both.
 //!
 //! The file cannot shrink, grow or be sealed further, so no access to a mapping of it ever fails
-//! for want of a page behind it: the pages are there from the beginning.
+//! because the file ends before it. Its pages come as they are written to: a writer asks for those
+//! of its ring before it uses them, which reports that there are none, and gives them back.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{
     FallocateFlags, FileType, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals,
-    fstat, memfd_create,
+    fstat, ftruncate, memfd_create,
 };
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::param::page_size;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -38,7 +39,8 @@ impl SharedFile {
         let made = || {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
             let fd = memfd_create(c"tokio-fabric", flags)?;
-            fallocate(&fd, FallocateFlags::empty(), 0, file_len(ring_len) as u64)?;
+            ftruncate(&fd, file_len(ring_len) as u64)?;
+            fallocate(&fd, FallocateFlags::empty(), 0, page_size() as u64)?;
             fcntl_add_seals(&fd, SEALS)?;
             Ok(fd)
         };
@@ -137,6 +139,31 @@ impl Mapping {
     pub(super) fn len(&self) -> usize {
         self.len
     }
+
+    /// Has the system provide the pages of a range, which begins at one.
+    ///
+    /// # Errors
+    /// It has no memory.
+    pub(super) fn populate(&self, at: usize, len: usize) -> Result<()> {
+        match self.advise(at, len, Advice::LinuxPopulateWrite) {
+            // Before Linux 5.14: the pages come when they are written to.
+            Err(Errno::INVAL) => Ok(()),
+            done => done.map_err(|error| os_error(error, "growing shared memory")),
+        }
+    }
+
+    /// Gives all pages back: what was written is lost, and all bytes are zero.
+    pub(super) fn give_back(&self) {
+        // It fails only if the system does not know how; the pages are kept then.
+        let _ = self.advise(0, self.len, Advice::LinuxRemove);
+    }
+
+    fn advise(&self, at: usize, len: usize, advice: Advice) -> rustix::io::Result<()> {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: the range is within the mapping, which lives as long as `self`; neither advice
+        // changes what is mapped, and no reference is formed to bytes that another process writes.
+        unsafe { madvise(self.start.as_ptr().add(at).cast(), len, advice) }
+    }
 }
 
 impl Drop for Mapping {
@@ -149,7 +176,7 @@ impl Drop for Mapping {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{Mode, OFlags, ftruncate, open};
+    use rustix::fs::{Mode, OFlags, open};
 
     use super::*;
 

@@ -12,9 +12,12 @@ use std::mem::{align_of, size_of};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::param::page_size;
+
 use super::memory::{Mapping, SharedFile};
 use crate::buf::{Span, read_shared, write_shared};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::LOCAL_IDLE_PAGES;
 use crate::sync::AwaitedCount;
 
 /// The words of one direction, in shared memory. All zero is a ring that has never been used.
@@ -106,6 +109,7 @@ pub(super) fn map_rings(file: &SharedFile, side: usize) -> Result<(RingWriter, R
     };
     let writer = RingWriter {
         ring: ring(side, true)?,
+        pages: Pages::default(),
         written: 0,
         read: 0,
     };
@@ -123,10 +127,18 @@ fn impossible(what: &'static str) -> Error {
     Error::new(ErrorKind::ProtocolViolation, what)
 }
 
+/// The pages of a ring that the system has provided: those of the bytes from one number to another.
+#[derive(Debug, Default)]
+struct Pages {
+    from: u64,
+    to: u64,
+}
+
 /// The end that writes.
 #[derive(Debug)]
 pub(super) struct RingWriter {
     ring: RingMemory,
+    pages: Pages,
     written: u64,
     /// The reader's count as it was last seen.
     read: u64,
@@ -160,6 +172,48 @@ impl RingWriter {
         }
         self.read = read;
         Ok((self.ring.len() - (self.written - read)) as usize)
+    }
+
+    /// Has the system provide the pages of the next bytes, which there must be room for.
+    ///
+    /// # Errors
+    /// It has no memory.
+    #[inline]
+    pub(super) fn prepare(&mut self, len: usize) -> Result<()> {
+        let end = self.written + len as u64;
+        match end <= self.pages.to {
+            true => Ok(()),
+            false => self.populate(end),
+        }
+    }
+
+    #[cold]
+    fn populate(&mut self, end: u64) -> Result<()> {
+        while self.pages.to < end {
+            let (at, here) = self.ring.place(self.pages.to);
+            let wanted = (end - self.pages.to) as usize;
+            let len = wanted.next_multiple_of(page_size()).min(here);
+            self.ring.bytes.populate(at, len)?;
+            self.pages.to += len as u64;
+            if self.pages.to - self.pages.from >= self.ring.len() {
+                self.pages.to = u64::MAX; // All of them.
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the pages back that the ring has, if it is empty and has more than a few.
+    pub(super) fn give_back(&mut self) {
+        let is_empty = self.ring.words().read.get() == self.written;
+        let bytes = self.pages.to - self.pages.from;
+        if is_empty && bytes > (LOCAL_IDLE_PAGES * page_size()) as u64 {
+            self.ring.bytes.give_back();
+            let page = self.written & !(page_size() as u64 - 1);
+            self.pages = Pages {
+                from: page,
+                to: page,
+            };
+        }
     }
 
     /// Writes bytes at `skipped` of the room, which they must fit. They are not published.
@@ -398,6 +452,42 @@ mod tests {
                     Err(error) => prop_assert_eq!(error.kind(), ErrorKind::ProtocolViolation),
                 }
             }
+        }
+    }
+
+    /// Through any number of laps, with any bytes unread when it is asked for.
+    #[test]
+    fn an_empty_ring_gives_its_pages_back_and_goes_on() {
+        let file = SharedFile::create(LEN).expect("a file");
+        let (mut writer, _) = map_rings(&file, 0).expect("rings");
+        let (_, mut reader) = map_rings(&file, 1).expect("rings");
+        let kept = || 512 * rustix::fs::fstat(file.as_fd()).expect("a file").st_blocks as usize;
+        let few = (1 + LOCAL_IDLE_PAGES) * page_size(); // The words have one.
+        let mut at = 0;
+        for (len, unread) in [
+            (40, 0),
+            (LEN, 0),
+            (3 * LEN / 4 + 1, 0),
+            (LEN / 2, 1),
+            (LEN / 2, 0),
+        ] {
+            let before = kept();
+            writer.prepare(len).unwrap();
+            assert!(kept() >= before.max(len / page_size() * page_size()));
+            assert!(kept() <= page_size() + LEN);
+            writer.write(0, &pattern(at, len));
+            assert!(!writer.publish(len), "the reader is awake");
+            writer.give_back();
+            let available = reader.available().unwrap();
+            let mut bytes = vec![0; available];
+            reader.copy(0, &mut bytes);
+            let begin = at + len as u64 - available as u64;
+            assert_eq!(bytes, pattern(begin, available), "unread bytes are kept");
+            assert!(!reader.consume(available - unread), "the writer is awake");
+            at += len as u64;
+            writer.give_back();
+            assert_eq!(kept() <= few, unread == 0 || len < few, "{len} {unread}");
+            assert!(writer.room().is_ok());
         }
     }
 
