@@ -156,7 +156,7 @@ impl Fabric {
             ports,
             #[cfg(feature = "tls")]
             tls: hints.tls.clone(),
-            local_path: hints.local_path.unwrap_or_default(),
+            local_path: hints.chosen_local_path(),
             ..TransportOptions::default()
         };
         Ok(Fabric::with_transport(&hints, infos, transport))

@@ -10,10 +10,10 @@ use crate::error::Error;
 pub enum LocalPath {
     /// Once a connection has carried some traffic, if both ends allow it and are processes of one
     /// user, in one network namespace of one host. If anything is lacking, the connection stays on
-    /// TCP.
-    Auto,
-    /// Never: all bytes go through TCP. The default.
+    /// TCP. The default.
     #[default]
+    Auto,
+    /// Never: all bytes go through TCP.
     Off,
 }
 

@@ -322,6 +322,9 @@ pub struct EndpointStats {
     pub stalls: u64,
     /// Established connections.
     pub connections: usize,
+    /// Of these, connections whose bytes go through shared memory both ways
+    /// ([`Path::Local`](crate::Path::Local)).
+    pub connections_local: usize,
     /// Connections that were established so far.
     pub connects: u64,
     /// Of these, connections to a peer to which there had been a connection before.
@@ -343,6 +346,7 @@ impl EndpointStats {
             receives: ReceiveStats::default(),
             credit_bytes: 0,
             connections: 0,
+            connections_local: 0,
             ..self
         }
     }
@@ -365,6 +369,7 @@ impl EndpointStats {
         self.credit_bytes += other.credit_bytes;
         self.stalls += other.stalls;
         self.connections += other.connections;
+        self.connections_local += other.connections_local;
         self.connects += other.connects;
         self.reconnects += other.reconnects;
         self.losses += other.losses;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::reading::{Reading, Source, StatsAddress, number};
 
 /// What may become less, which Prometheus wants to know from counts; and the longest of all times.
-const GAUGES: [&str; 17] = [
+const GAUGES: [&str; 18] = [
     "longest_turn_seconds",
     "in_flight",
     "waiting",
@@ -20,6 +20,7 @@ const GAUGES: [&str; 17] = [
     "unexpected_bytes",
     "credit_bytes",
     "connections",
+    "connections_local",
     "ports",
     "endpoints",
     "completion_queues",

@@ -97,12 +97,12 @@ fn draw_queues(frame: &mut Frame<'_>, area: Rect, now: &Reading) {
         ],
         vec![
             ("connections", sum("connections")),
+            ("of these local", sum("connections_local")),
             ("made", sum("connects")),
-            ("again", sum("reconnects")),
             ("lost or failed", sum("losses")),
         ],
         vec![
-            ("probes", sum("probes")),
+            ("made again", sum("reconnects")),
             ("missed", sum("probe_misses")),
             ("regions", short(now.number("/domain/regions"))),
             ("accesses served", sum("accesses")),

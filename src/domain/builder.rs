@@ -106,9 +106,8 @@ impl DomainBuilder {
     }
 
     /// Whether connections to peers on the same host may go through shared memory
-    /// ([`Endpoint::path`](crate::Endpoint::path) says which do). Default: the hints' choice, which
-    /// is [`LocalPath::Off`] if they have none.
-    #[doc(alias("FI_LOCAL_COMM", "FI_SHARED_MEMORY_PERMITTED"))]
+    /// ([`Endpoint::path`](crate::Endpoint::path) says which do). Default: the choice of the
+    /// [hints](crate::Hints::local_path).
     pub fn local_path(mut self, path: LocalPath) -> Self {
         self.transport.local_path = path;
         self
@@ -253,7 +252,7 @@ impl DomainBuilder {
             Some(runtime) => BlockingPool::of_runtime(runtime.clone()),
             None => BlockingPool::threads(),
         };
-        let local = LocalConfig::new(self.transport.local_path);
+        let local = LocalConfig::new(self.transport.local_path, self.transport.local_after);
         let shards = Shards::start(selections.into_iter().map(|selection| EngineConfig {
             transport: selection.transport,
             regions: Arc::clone(&regions),

@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId, reaches};
 use crate::info::Caps;
 use crate::limits::RDM_POST_ATTEMPTS;
+use crate::path::{NotLocal, Path};
 use crate::progress::{
     AwaitedOp, CloseWatch, OpRecord, PeerReader, Port, PostedOp, Rdm, ReceiveContext,
     ReceiveSelector, Report,
@@ -301,6 +302,18 @@ impl RdmEndpoint {
             Some(port) => port.cancel_all(),
             None => 0,
         })
+    }
+
+    /// Which way the bytes to and from this peer go: through the network, and why, or through shared
+    /// memory ([`DomainBuilder::local_path`](crate::domain::DomainBuilder::local_path)).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument): the address vector does
+    /// not have the peer.
+    pub fn path(&self, peer: FabricAddr) -> Result<Path> {
+        let peer = self.inner.vector.peer_addr(peer)?;
+        let port = self.inner.rdm.port_of(peer);
+        Ok(port.map_or(Path::Network(NotLocal::NotConnected), |it| it.path()))
     }
 
     /// Closes the connection with this peer gracefully, if there is one: posted operations are sent

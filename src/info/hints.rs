@@ -67,6 +67,17 @@ impl Hints {
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Returns whether shared memory may be used: as the hint says, or else unless communication
+    /// with other hosts is asked for, and not that with this one.
+    pub(crate) fn chosen_local_path(&self) -> LocalPath {
+        let asked = self.caps.unwrap_or_default() | self.domain.caps.unwrap_or_default();
+        let is_remote_only = asked.contains(Caps::REMOTE_COMM) && !asked.contains(Caps::LOCAL_COMM);
+        self.local_path.unwrap_or(match is_remote_only {
+            true => LocalPath::Off,
+            false => LocalPath::Auto,
+        })
+    }
 }
 
 hints! {
@@ -121,7 +132,8 @@ hints! {
         tls: TlsConfig,
         /// Whether connections to peers on the same host may go through shared memory. This hint
         /// does not exist in libfabric, whose providers choose by themselves. Default:
-        /// [`LocalPath::Off`].
+        /// [`LocalPath::Off`] if the capabilities ask for [`Caps::REMOTE_COMM`] and not for
+        /// [`Caps::LOCAL_COMM`], else [`LocalPath::Auto`].
         local_path: LocalPath,
     }
     texts {

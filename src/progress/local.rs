@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 
 use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{LOCAL_CONNECTIONS_MAX, LOCAL_TRAFFIC_MIN};
+use crate::limits::LOCAL_CONNECTIONS_MAX;
 use crate::log::hold_event;
 use crate::path::{LocalPath, NotLocal, Path};
 use crate::proto::Lifecycle;
@@ -100,13 +100,16 @@ impl Drop for LocalShare {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocalConfig {
     path: LocalPath,
+    /// How often a connection has sent and received before it asks.
+    after: u64,
     shares: Arc<AtomicUsize>,
 }
 
 impl LocalConfig {
-    pub(crate) fn new(path: LocalPath) -> Self {
+    pub(crate) fn new(path: LocalPath, after: u64) -> Self {
         LocalConfig {
             path,
+            after,
             ..LocalConfig::default()
         }
     }
@@ -215,7 +218,7 @@ impl Port {
     #[inline]
     pub(super) fn ask_if_busy(&self, state: &mut PortState) {
         if let LocalState::Quiet { begun, .. } = state.io.path
-            && state.counts.moves() - begun >= LOCAL_TRAFFIC_MIN
+            && state.counts.moves() - begun >= self.engine.local.after
         {
             self.ask_for_local(state);
         }
@@ -272,11 +275,17 @@ impl Port {
     /// Returns which way the connection's bytes go.
     pub(crate) fn path(&self) -> Path {
         let state = self.lock("path");
-        let is_local = state.io.link.as_ref().is_some_and(|link| link.is_local());
         match &state.io.path {
-            _ if is_local => Path::Local,
+            _ if state.is_local() => Path::Local,
             LocalState::Network(why) => Path::Network(why.clone()),
             _ => Path::Network(NotLocal::NotYet),
         }
+    }
+}
+
+impl PortState {
+    /// Returns true while the bytes of both directions go through shared memory.
+    pub(super) fn is_local(&self) -> bool {
+        self.io.link.as_ref().is_some_and(|link| link.is_local())
     }
 }

@@ -255,6 +255,8 @@ impl EndpointStats {
         set("fabric.operations.in_flight", labels, self.in_flight as f64);
         set("fabric.operations.waiting", labels, self.waiting as f64);
         set("fabric.connections", labels, self.connections as f64);
+        let local = self.connections_local as f64;
+        set("fabric.connections.local", labels, local);
     }
 }
 

@@ -66,6 +66,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fabric::{Fabric, discover};
 use crate::id::FabricAddr;
 use crate::info::{Driver, Hints};
+use crate::limits::LOCAL_TRAFFIC_MIN;
 use crate::path::LocalPath;
 use crate::random::RandomSource;
 use crate::transport::{Backend, Faults, Host, LoopbackNet, TransportOptions};
@@ -112,8 +113,16 @@ pub struct Net {
     is_faulty: bool,
     driver: Driver,
     local_path: LocalPath,
+    local_after: u64,
     #[cfg(feature = "tls")]
     tls: Option<crate::tls::TlsConfig>,
+}
+
+/// See [`Net::local_after`].
+fn local_after() -> u64 {
+    let set = std::env::var("TOKIO_FABRIC_LOCAL_AFTER").ok();
+    set.and_then(|it| it.parse().ok())
+        .unwrap_or(LOCAL_TRAFFIC_MIN)
 }
 
 impl Net {
@@ -146,7 +155,8 @@ impl Net {
             loopback: LoopbackNet::new(),
             faults: Faults::new(FaultPlan::seeded(seed)),
             driver: Driver::Task,
-            local_path: LocalPath::Off,
+            local_path: LocalPath::Auto,
+            local_after: local_after(),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -195,10 +205,20 @@ impl Net {
         self
     }
 
-    /// The same network, whose connections may go through shared memory unless the hints of their
-    /// fabrics say otherwise. Only backends with sockets have that way.
+    /// The same network, whose connections may go through shared memory, or not, unless the hints
+    /// of their fabrics say otherwise. Only backends with sockets have that way. Default: they may,
+    /// after some traffic ([`Net::local_after`]).
     pub fn local_path(mut self, path: LocalPath) -> Net {
         self.local_path = path;
+        self
+    }
+
+    /// The same network, whose connections ask for shared memory once they have sent and received
+    /// so many times: 0, as soon as they are connected. The default is that of production, 64, or
+    /// the value of the environment's `TOKIO_FABRIC_LOCAL_AFTER`, by which all tests of a program
+    /// can be run through shared memory.
+    pub fn local_after(mut self, moves: u64) -> Net {
+        self.local_after = moves;
         self
     }
 
@@ -248,7 +268,11 @@ impl Net {
             host,
             #[cfg(feature = "tls")]
             tls: hints.tls.clone(),
-            local_path: hints.local_path.unwrap_or(self.local_path),
+            local_path: match hints.local_path {
+                None if self.local_path == LocalPath::Off => LocalPath::Off,
+                _ => hints.chosen_local_path(),
+            },
+            local_after: self.local_after,
             ..TransportOptions::default()
         };
         Ok(Fabric::with_transport(&hints, infos, transport))

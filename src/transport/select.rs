@@ -17,6 +17,7 @@ use super::run::{Executor, thread_runtime};
 use super::tls::TlsTransport;
 use super::{Backend, PortRange, Transport};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::LOCAL_TRAFFIC_MIN;
 use crate::path::LocalPath;
 use crate::random::RandomSource;
 #[cfg(feature = "tls")]
@@ -47,6 +48,8 @@ pub(crate) struct TransportOptions {
     pub(crate) runner: Runner,
     /// Whether connections to peers on the same host may go through shared memory.
     pub(crate) local_path: LocalPath,
+    /// How often a connection has sent and received before it asks for shared memory.
+    pub(crate) local_after: u64,
 }
 
 /// What drives a transport.
@@ -76,6 +79,7 @@ impl Default for TransportOptions {
             random: RandomSource::default(),
             runner: Runner::Task,
             local_path: LocalPath::default(),
+            local_after: LOCAL_TRAFFIC_MIN,
         }
     }
 }

@@ -45,6 +45,7 @@ impl Port {
             losses: counts.losses,
             probes: state.liveness.probes,
             probe_misses: state.liveness.machine.misses(),
+            connections_local: usize::from(state.is_local()),
             ..state.machine.stats()
         }
     }
