@@ -288,6 +288,8 @@ mod guide {
     struct Chapter9;
     #[doc = include_str!("../docs/guide/10-tuning.md")]
     struct Chapter10;
+    #[doc = include_str!("../docs/guide/11-one-host.md")]
+    struct Chapter11;
 }
 
 /// Programs that must not build, compiled as tests.

@@ -248,6 +248,9 @@ pub(crate) const LOCAL_COPY_LEN: usize = 8 << 10;
 pub(crate) const LOCAL_PIECE_LEN: usize = 64 << 10;
 /// How long one step may take by which two processes come to share memory.
 pub(crate) const LOCAL_STEP_MAX: Duration = Duration::from_millis(500);
+/// How long a side pauses that meets its peer too early, and how often.
+pub(crate) const LOCAL_PAUSE: Duration = Duration::from_millis(25);
+pub(crate) const LOCAL_PAUSES_MAX: usize = 20;
 /// Connections of one domain that go through shared memory, at most.
 pub const LOCAL_CONNECTIONS_MAX: usize = 64;
 /// How often a connection must have sent and received before it asks for shared memory.

@@ -38,8 +38,12 @@ pub enum Kind {
         /// Reads its queue over and over, instead of sleeping in it.
         spin: bool,
     },
-    /// UCX over TCP, through its own program.
-    Ucx { spin: bool },
+    /// UCX, through its own program.
+    Ucx {
+        /// `tcp`, or `posix`, which is shared memory.
+        transport: &'static str,
+        spin: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +58,10 @@ pub enum Rpc {
 /// How the layer is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
-    /// As it is by default.
+    /// Over TCP, and else as it is by default.
     Plain,
+    /// As it is by default: through shared memory.
+    Local,
     /// Its drivers spin.
     Spin,
     /// Over TLS.
@@ -86,6 +92,9 @@ pub struct Fabric {
     pub asks_for_turns: bool,
     /// With TLS.
     pub is_secure: bool,
+    /// Through shared memory, as it is by default within a host; what is compared with others over
+    /// a network is not.
+    pub is_local: bool,
 }
 
 /// Longer than any pause of a run: it never sleeps.
@@ -134,6 +143,10 @@ pub static SUBJECTS: &[Subject] = &[
         kind: Kind::Rpc(Rpc::Layer(Layer::Plain)),
     },
     Subject {
+        name: "tokio-fabric-rpc:local",
+        kind: Kind::Rpc(Rpc::Layer(Layer::Local)),
+    },
+    Subject {
         name: "tokio-fabric-rpc:spin",
         kind: Kind::Rpc(Rpc::Layer(Layer::Spin)),
     },
@@ -159,11 +172,15 @@ pub static SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "ucx:wait",
-        kind: Kind::Ucx { spin: false },
+        kind: ucx("tcp", false),
     },
     Subject {
         name: "ucx:spin",
-        kind: Kind::Ucx { spin: true },
+        kind: ucx("tcp", true),
+    },
+    Subject {
+        name: "ucx-shm:spin",
+        kind: ucx("posix", true),
     },
     Subject {
         name: "tokio-fabric:epoll",
@@ -194,6 +211,7 @@ pub static SUBJECTS: &[Subject] = &[
             shares_receives: false,
             asks_for_turns: true,
             is_secure: false,
+            is_local: false,
         }),
     },
     Subject {
@@ -213,7 +231,20 @@ pub static SUBJECTS: &[Subject] = &[
             shares_receives: true,
             asks_for_turns: false,
             is_secure: false,
+            is_local: false,
         }),
+    },
+    Subject {
+        name: "tokio-fabric:local",
+        kind: local("epoll", Duration::ZERO),
+    },
+    Subject {
+        name: "tokio-fabric:local:spin",
+        kind: local("epoll", ALWAYS),
+    },
+    Subject {
+        name: "tokio-fabric:local:io-uring",
+        kind: local("io-uring", Duration::ZERO),
     },
     Subject {
         name: "tokio-fabric:epoll:tls",
@@ -233,7 +264,24 @@ const fn secure(backend: &'static str) -> Kind {
         shares_receives: false,
         asks_for_turns: false,
         is_secure: true,
+        is_local: false,
     })
+}
+
+const fn local(backend: &'static str, busy_poll: Duration) -> Kind {
+    Kind::Fabric(Fabric {
+        backend,
+        driver: Driver::Task,
+        busy_poll,
+        shares_receives: false,
+        asks_for_turns: false,
+        is_secure: false,
+        is_local: true,
+    })
+}
+
+const fn ucx(transport: &'static str, spin: bool) -> Kind {
+    Kind::Ucx { transport, spin }
 }
 
 const fn libfabric(provider: &'static str, spin: bool) -> Kind {
@@ -248,6 +296,7 @@ const fn fabric(backend: &'static str, driver: Driver, busy_poll: Duration) -> K
         shares_receives: false,
         asks_for_turns: false,
         is_secure: false,
+        is_local: false,
     })
 }
 
@@ -299,7 +348,7 @@ impl Subject {
             Kind::Rpc(how) => how == Rpc::Layer(Layer::Spin),
             Kind::Tokio { .. } | Kind::TokioTls => false,
             Kind::Fabric(how) => !how.busy_poll.is_zero() || how.asks_for_turns,
-            Kind::Libfabric { spin, .. } | Kind::Ucx { spin } => spin,
+            Kind::Libfabric { spin, .. } | Kind::Ucx { spin, .. } => spin,
         }
     }
 
@@ -321,6 +370,14 @@ impl Subject {
                 Work::Rpc => job.window <= SECURE_CALLS_MAX && self.is_by_default(),
                 _ => false,
             };
+        }
+        // Another way for bytes shows on one connection.
+        if self.is_local() {
+            let is_of_bytes = matches!(
+                job.work,
+                Work::PingPong | Work::Stream | Work::Write | Work::Read | Work::Rpc
+            );
+            return is_of_bytes && job.connections == 1;
         }
         match job.work {
             Work::RpcMixed => {
@@ -403,7 +460,7 @@ impl Subject {
                 }
             }
             // Its program measures neither calls nor each of many connections.
-            Kind::Ucx { spin } => {
+            Kind::Ucx { spin, .. } => {
                 let is_message = matches!(job.work, Work::PingPong | Work::Stream);
                 // The target of puts and gets that sleeps does not take part.
                 let is_rma = matches!(job.work, Work::Write | Work::Read) && spin;
@@ -418,6 +475,14 @@ impl Subject {
         match self.kind {
             Kind::Fabric(how) => how.is_secure,
             kind => matches!(kind, Kind::TokioTls | Kind::Rpc(Rpc::Layer(Layer::Secure))),
+        }
+    }
+
+    /// True if its bytes go through shared memory.
+    fn is_local(&self) -> bool {
+        match self.kind {
+            Kind::Fabric(how) => how.is_local,
+            kind => matches!(kind, Kind::Rpc(Rpc::Layer(Layer::Local))),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What a connection that does nothing keeps of the heap.
 
+use std::time::Duration;
+
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{Backend, CompletionQueue, Endpoint};
 
@@ -46,7 +48,7 @@ fn an_idle_connection_takes_little_of_the_heap() {
     let backends = common::backends().into_iter();
     for backend in backends.filter(|it| *it != Backend::Loopback) {
         runtime(0).block_on(async {
-            let net = Net::on(backend);
+            let net = Net::on(backend).local_after(64);
             let (us, them) = (IdlePeer::open(&net), IdlePeer::open(&net));
             // What is made once.
             let _first = us.connect_to(&them).await;
@@ -61,4 +63,58 @@ fn an_idle_connection_takes_little_of_the_heap() {
             assert!(each <= most, "{backend:?}: {each} bytes, at most {most}");
         });
     }
+}
+
+/// A connection that has been idle gives its memory back, and goes on with new.
+#[test]
+fn an_idle_connection_in_shared_memory_keeps_little_of_it() {
+    let _alone = ALONE.lock();
+    let sockets = common::backends()
+        .into_iter()
+        .filter(|it| *it != Backend::Loopback);
+    for backend in sockets {
+        runtime(0).block_on(async {
+            let (a, b) = Net::on(backend).local_after(0).pair().await.unwrap();
+            for round in 0..2 {
+                for (from, to) in [(&a, &b), (&b, &a)] {
+                    for _ in 0..3 {
+                        let receive = to.recv(vec![0; 1 << 20]).post().unwrap();
+                        from.send(vec![7; 1 << 20]).await.unwrap();
+                        assert_eq!(receive.await.unwrap().0.len, 1 << 20);
+                    }
+                }
+                let busy = shared_memory();
+                assert!(busy > 512 << 10, "{round}: {busy}");
+                let mut left = busy;
+                for _ in 0..200 {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    left = shared_memory();
+                    if left <= 20 << 10 {
+                        break;
+                    }
+                }
+                assert!(left <= 20 << 10, "{round}: {left} of {busy} bytes are kept");
+            }
+        });
+    }
+}
+
+/// Bytes of shared rings that this process has: of two ends in it, each page once.
+fn shared_memory() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_ring = false;
+    let mut bytes = 0.0;
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("Pss:") if is_ring => {
+                bytes += words.next().unwrap().parse::<f64>().unwrap() * 1024.0;
+            }
+            Some(first) if !first.ends_with(':') => {
+                is_ring = line.contains("memfd:tokio-fabric");
+            }
+            _ => {}
+        }
+    }
+    bytes as usize
 }

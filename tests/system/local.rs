@@ -14,7 +14,7 @@ use tokio_fabric::{
 };
 
 fn net(path: LocalPath) -> Net {
-    Net::on(Backend::Epoll).local_path(path)
+    Net::on(Backend::Epoll).local_path(path).local_after(64)
 }
 
 /// Runs the test on each backend with sockets, with each driver, where shared memory is allowed.
@@ -27,7 +27,7 @@ where
     for backend in sockets {
         for driver in [Driver::Task, Driver::Thread] {
             let net = Net::on(backend).driver(driver);
-            run(0, net.local_path(LocalPath::Auto), &test);
+            run(0, net.local_after(64), &test);
         }
     }
 }
@@ -167,6 +167,28 @@ fn a_connection_in_shared_memory_ends_in_order() {
         }
         let failed = b.recv(vec![0; 8]).await.unwrap_err();
         assert_eq!(failed.kind(), ErrorKind::PeerClosed);
+    });
+}
+
+/// The peers of a connectionless endpoint: each has its own way.
+#[test]
+fn peers_of_a_connectionless_endpoint_move_too() {
+    on_every_way(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        let (to_b, to_a) = (a.other, b.other);
+        let (a, b) = (a.endpoint, b.endpoint);
+        for at in 0..2_000u64 {
+            let sent = at.to_le_bytes();
+            let receive = b.recv(vec![0; 8]).post().unwrap();
+            a.send(sent.to_vec(), to_b).await.unwrap();
+            assert_eq!(receive.await.unwrap().1, sent);
+            if a.path(to_b).unwrap().is_local() && b.path(to_a).unwrap().is_local() {
+                break;
+            }
+        }
+        assert!(a.path(to_b).unwrap().is_local());
+        assert_eq!(a.stats().connections_local, 1);
+        assert_eq!((b.stats().connections, b.stats().connections_local), (1, 1));
     });
 }
 

@@ -22,6 +22,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
+use tokio_fabric::LocalPath;
 
 use crate::job::{EndConfig, Role, Work};
 use crate::options;
@@ -90,8 +91,8 @@ fn play(end: &options::EndOptions) -> Result<()> {
             runtime()?.block_on(fabric::register(how, config))
         }
         (Kind::Fabric(how), Role::Client) => on_runtime(fabric::call(how, config)),
-        (Kind::Ucx { spin }, Role::Server) => ucx::serve(&config, spin),
-        (Kind::Ucx { spin }, Role::Client) => ucx::call(&config, spin),
+        (Kind::Ucx { transport, spin }, Role::Server) => ucx::serve(&config, transport, spin),
+        (Kind::Ucx { transport, spin }, Role::Client) => ucx::call(&config, transport, spin),
         (Kind::Libfabric { .. }, _) => anyhow::bail!("libfabric's ends are a program in C"),
     }
 }
@@ -125,4 +126,12 @@ fn say(name: &str, value: impl Display) {
     // A parent that has gone needs nothing.
     let _ = writeln!(out, "{name} {value}");
     let _ = out.flush();
+}
+
+/// Whether bytes may go through shared memory.
+fn local_path(is_local: bool) -> LocalPath {
+    match is_local {
+        true => LocalPath::Auto,
+        false => LocalPath::Off,
+    }
 }

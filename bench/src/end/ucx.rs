@@ -1,4 +1,4 @@
-//! UCX: its own program, `ucx_perftest`, over its `tcp` transport.
+//! UCX: its own program, `ucx_perftest`, over one of its transports.
 
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
@@ -23,25 +23,25 @@ pub fn is_installed() -> bool {
 }
 
 /// Becomes the program.
-pub fn serve(config: &EndConfig, spin: bool) -> Result<()> {
+pub fn serve(config: &EndConfig, transport: &str, spin: bool) -> Result<()> {
     let port = TcpListener::bind(ANY_PORT)?.local_addr()?.port();
     say("PORT", port);
     let mut command = Command::new(PROGRAM);
-    of_tcp(&mut command, config, port, spin);
+    set_up(&mut command, config, (transport, port), spin);
     Err(command.exec()).context(PROGRAM)
 }
 
 /// The arguments that both ends get.
-fn of_tcp(command: &mut Command, config: &EndConfig, port: u16, spin: bool) {
+fn set_up(command: &mut Command, config: &EndConfig, (transport, port): (&str, u16), spin: bool) {
     command
-        .env("UCX_TLS", "tcp")
+        .env("UCX_TLS", transport)
         .env("UCX_NET_DEVICES", "lo")
         .env("UCX_LOG_LEVEL", "fatal")
         .args(["-p", &port.to_string(), "-c", &config.cpu.to_string()])
         .args(["-E", if spin { "poll" } else { "sleep" }]);
 }
 
-pub fn call(config: &EndConfig, spin: bool) -> Result<()> {
+pub fn call(config: &EndConfig, transport: &str, spin: bool) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     let job = &config.job;
     let (test, guess) = match job.work {
@@ -56,7 +56,7 @@ pub fn call(config: &EndConfig, spin: bool) -> Result<()> {
     loop {
         let mut command = Command::new("timeout");
         command.args([HANGS_AFTER, PROGRAM, "127.0.0.1"]);
-        of_tcp(&mut command, config, config.port, spin);
+        set_up(&mut command, config, (transport, config.port), spin);
         command
             .args(["-t", test, "-s", &job.size.to_string(), "-f", "-v"])
             .args(["-n", &count(job.run).to_string()])

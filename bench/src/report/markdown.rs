@@ -16,10 +16,11 @@ type Table = fn(&Results) -> String;
 
 /// What has a place in other pages, by its name: between `<!-- fabric-bench, NAME: begin -->` and
 /// the same with `end`.
-pub(super) const PLACES: [(&str, Table); 5] = [
+pub(super) const PLACES: [(&str, Table); 6] = [
     ("layer", |results| results.head(LAYER)),
     ("glance", Results::glance),
     ("missed", Results::missed),
+    ("one host", Results::one_host),
     ("tls", Results::tls),
     ("tls calls", Results::tls_calls),
 ];

@@ -3,7 +3,7 @@
 
 use super::markdown::row;
 use super::results::{CaseResult, Figure, Results};
-use super::rows::{GLANCE, MISSED, Row, TLS, Unit};
+use super::rows::{GLANCE, MISSED, ONE_HOST, Row, TLS, Unit};
 use super::targets::{
     BULK, CALL_1, CALL_CPU, CALLS, CALLS_64, ONE, SECURE, SECURE_RPC, TARGETS, TOKIO_TLS, TWO,
 };
@@ -66,10 +66,20 @@ impl Results {
 
     /// Ours beside tokio-rustls.
     pub(super) fn tls(&self) -> String {
-        let mut text = "| measurement (↓ less is better, ↑ more is better) | tokio-fabric | \
-                        tokio-rustls | ratio |\n|---|---:|---:|---:|\n"
-            .to_owned();
-        for Row { label, of, unit } in TLS {
+        self.beside(["tokio-fabric", "tokio-rustls"], TLS)
+    }
+
+    /// Ours through shared memory, beside ours over TCP.
+    pub(super) fn one_host(&self) -> String {
+        self.beside(["through shared memory", "over TCP"], ONE_HOST)
+    }
+
+    fn beside(&self, [ours, other]: [&str; 2], rows: &[Row]) -> String {
+        let mut text = format!(
+            "| measurement (↓ less is better, ↑ more is better) | {ours} | {other} | ratio |\n\
+             |---|---:|---:|---:|\n"
+        );
+        for Row { label, of, unit } in rows {
             let found = || {
                 let case = self.case(of.measure, of.cores, of.what)?;
                 let value = |subject| Some(unit.text(case.value(subject)?.median));

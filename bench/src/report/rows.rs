@@ -158,6 +158,29 @@ pub(super) const MISSED: &[Row] = &[
     row("heap of an idle connection", (HEAP, IDLE, TWO), DEFAULT, None, KIB),
 ];
 
+/// Ours through shared memory, beside ours over TCP.
+#[rustfmt::skip] // A row per line.
+pub(super) const ONE_HOST: &[Row] = &[
+    row("half round trip of 64 B, both ends on one core ↓", (HALF, "64 B", ONE), LOCAL, RAW, US),
+    row("half round trip of 64 B, two cores ↓", (HALF, "64 B", TWO), LOCAL, RAW, US),
+    row("half round trip of 64 B, two cores, busy polling ↓", (HALF, "64 B", TWO), LOCAL_SPIN, Some(SPIN), US),
+    row("half round trip of 64 KiB, both ends on one core ↓", (HALF, "64 KiB", ONE), LOCAL, RAW, US),
+    row("half round trip of 64 KiB, two cores ↓", (HALF, "64 KiB", TWO), LOCAL, RAW, US),
+    row("messages of 64 B per second, 64 outstanding, two cores ↑", (RATE, "window 64", TWO), LOCAL, RAW, MILLIONS),
+    row("messages of 64 B per second, 256 outstanding, two cores ↑", (RATE, "window 256", TWO), LOCAL, RAW, MILLIONS),
+    row("bandwidth, one core: sends of 1 MiB ↑", (SEND, "1 MiB", ONE), LOCAL, RAW, GB),
+    row("bandwidth, two cores: sends of 64 KiB ↑", (SEND, "64 KiB", TWO), LOCAL, RAW, GB),
+    row("bandwidth, two cores: sends of 1 MiB ↑", (SEND, "1 MiB", TWO), LOCAL, RAW, GB),
+    row("bandwidth, two cores: RMA writes of 1 MiB ↑", (WRITE, "1 MiB", TWO), LOCAL, RAW, GB),
+    row("bandwidth, two cores: RMA reads of 1 MiB ↑", (READ, "1 MiB", TWO), LOCAL, RAW, GB),
+    row("bandwidth, two cores: sends of 16 MiB ↑", (SEND, "16 MiB", TWO), LOCAL, RAW, GB),
+    row("CPU time of both ends per GB, two cores: sends of 1 MiB ↓", (SEND_CPU, "1 MiB", TWO), LOCAL, RAW, SECONDS),
+    row("CPU time of both ends per GB, two cores: RMA writes of 1 MiB ↓", (WRITE_CPU, "1 MiB", TWO), LOCAL, RAW, SECONDS),
+    row("CPU time of both ends per GB, two cores: RMA reads of 1 MiB ↓", (READ_CPU, "1 MiB", TWO), LOCAL, RAW, SECONDS),
+    row("calls of 64 B per second, 64 outstanding, two cores ↑", (CALLS, CALLS_64, TWO), LOCAL_RPC, LAYER, THOUSANDS),
+    row("calls per second, 1 MiB in each answer, 8 outstanding, two cores ↑", (CALLS, BULK, TWO), LOCAL_RPC, LAYER, THOUSANDS),
+];
+
 /// Ours beside tokio-rustls.
 #[rustfmt::skip] // A row per line.
 pub(super) const TLS: &[Row] = &[

@@ -57,6 +57,9 @@ pub(super) const MANUAL_SPIN: &str = "tokio-fabric:manual:spin";
 pub(super) const RPC: &str = "tokio-fabric-rpc";
 const RPC_SPIN: &str = "tokio-fabric-rpc:spin";
 pub(super) const URING: &str = "tokio-fabric:io-uring";
+pub(super) const LOCAL: &str = "tokio-fabric:local";
+pub(super) const LOCAL_SPIN: &str = "tokio-fabric:local:spin";
+pub(super) const LOCAL_RPC: &str = "tokio-fabric-rpc:local";
 pub(super) const SECURE: &str = "tokio-fabric:epoll:tls";
 pub(super) const SECURE_RPC: &str = "tokio-fabric-rpc:tls";
 
@@ -64,7 +67,8 @@ pub(super) const TOKIO: Option<&str> = Some("tokio");
 pub(super) const TOKIO_TLS: Option<&str> = Some("tokio:tls");
 pub(super) const TCP: Option<&str> = Some("tcp");
 const TONIC: Option<&str> = Some("tonic");
-const RAW: Option<&str> = Some(DEFAULT);
+pub(super) const RAW: Option<&str> = Some(DEFAULT);
+pub(super) const LAYER: Option<&str> = Some(RPC);
 const TARPC: Option<&str> = Some("tarpc");
 pub(super) const TCP_SPIN: Option<&str> = Some("tcp:spin");
 pub(super) const LIBFABRIC: Option<&str> = Some("libfabric:wait");
@@ -331,6 +335,18 @@ pub(super) const TARGETS: &[Target] = &[
         LIBFABRIC,
         AtLeast(1.0),
     ),
+    // Through shared memory.
+    target(HALF, ("64 B", ONE), LOCAL, TOKIO, AtMost(0.7)),
+    target(HALF, ("64 B", TWO), LOCAL, TOKIO, AtMost(0.95)),
+    target(HALF, ("64 B", TWO), LOCAL_SPIN, TCP_SPIN, AtMost(0.25)),
+    target(SEND, ("1 MiB", TWO), LOCAL, TCP, AtLeast(1.5)),
+    target(WRITE, ("1 MiB", TWO), LOCAL, TCP, AtLeast(1.5)),
+    target(READ, ("1 MiB", TWO), LOCAL, TCP, AtLeast(1.5)),
+    target(SEND_CPU, ("1 MiB", TWO), LOCAL, TCP, AtMost(0.65)),
+    target(WRITE_CPU, ("1 MiB", TWO), LOCAL, TCP, AtMost(0.65)),
+    target(READ_CPU, ("1 MiB", TWO), LOCAL, TCP, AtMost(0.65)),
+    target(CALLS, (CALLS_64, TWO), LOCAL_RPC, LAYER, AtLeast(1.2)),
+    target(CALLS, (BULK, TWO), LOCAL_RPC, LAYER, AtLeast(1.4)),
     target(HEAP, (IDLE, TWO), DEFAULT, None, AtMost(4.0)),
     target(IDLE_CPU, (IDLE, TWO), DEFAULT, None, AtMost(0.1)),
 ];

@@ -25,6 +25,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -35,7 +36,9 @@ use super::carrier::{LocalParts, is_bell, make_bell};
 use super::memory::SharedFile;
 use super::ring::map_rings;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{LISTEN_BACKLOG, LOCAL_RING_LEN, LOCAL_STEP_MAX};
+use crate::limits::{
+    LISTEN_BACKLOG, LOCAL_PAUSE, LOCAL_PAUSES_MAX, LOCAL_RING_LEN, LOCAL_STEP_MAX,
+};
 
 /// What a side offers its peer: sent with the HELLO of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,41 +106,75 @@ fn host_tag(incarnation: u64) -> Option<[u8; 8]> {
     Some(tag)
 }
 
-/// Meets the peer that has made this offer. Blocks, for two steps at most.
+/// Meets the peer that has made this offer. Blocks, for two steps and as many pauses as there may
+/// be.
 ///
 /// # Errors
 /// It is in another network namespace, or of another user, or turns this side away, or something is
 /// lacking at either side.
 pub(crate) fn meet(offer: &LocalOffer) -> Result<LocalParts> {
-    let socket = unix_socket()?;
-    let address = address_of(&offer.name)?;
-    connect(&socket, &address).map_err(|error| os_error(error, "meeting the peer"))?;
-    set_limits(&socket)?;
-    check_user(&socket)?;
+    for _ in 0..LOCAL_PAUSES_MAX {
+        if let Some(met) = try_to_meet(offer) {
+            return met;
+        }
+        // It has not seen yet that the connection is up, which is a matter of moments.
+        std::thread::sleep(LOCAL_PAUSE);
+    }
+    try_to_meet(offer).unwrap_or_else(|| {
+        let what = "the peer does not expect this connection, or is in another network namespace";
+        Err(Error::new(ErrorKind::ConnectionRefused, what))
+    })
+}
+
+/// `None`: nothing listens there, or the token is unknown.
+fn try_to_meet(offer: &LocalOffer) -> Option<Result<LocalParts>> {
+    let connected = || {
+        let socket = unix_socket()?;
+        let connected = connect(&socket, &address_of(&offer.name)?);
+        Ok((socket, connected))
+    };
+    match connected() {
+        Err(error) => Some(Err(error)),
+        Ok((_, Err(Errno::CONNREFUSED))) => None,
+        Ok((_, Err(error))) => Some(Err(os_error(error, "meeting the peer"))),
+        Ok((socket, Ok(()))) => ask_for_rings(&socket, offer).transpose(),
+    }
+}
+
+/// `None`: the token is unknown.
+fn ask_for_rings(socket: &OwnedFd, offer: &LocalOffer) -> Result<Option<LocalParts>> {
+    set_limits(socket)?;
+    check_user(socket)?;
     let own_bell = make_bell()?;
-    send(&socket, &offer.token, &[own_bell.as_fd()])?;
-    let ([answer], descriptors) = receive(&socket)?;
-    if answer == TURNED_AWAY {
-        let what = "as many connections of the peer as may have shared memory have it";
-        return Err(Error::new(ErrorKind::LimitReached, what));
+    send(socket, &offer.token, &[own_bell.as_fd()])?;
+    let ([answer], descriptors) = receive(socket)?;
+    match answer {
+        UNKNOWN => return Ok(None),
+        TURNED_AWAY => {
+            let what = "as many connections of the peer as may have shared memory have it";
+            return Err(Error::new(ErrorKind::LimitReached, what));
+        }
+        _ => {}
     }
     let [file, peer_bell] = <[OwnedFd; 2]>::try_from(descriptors)
         .map_err(|_| violation("it sent other descriptors than two"))?;
     check_bell(&peer_bell)?;
     let (writer, reader) = map_rings(&SharedFile::received(file)?, 1)?;
-    send(&socket, &[MET], &[])?;
-    Ok(LocalParts {
+    send(socket, &[MET], &[])?;
+    Ok(Some(LocalParts {
         writer,
         reader,
         own_bell,
         peer_bell,
-    })
+    }))
 }
 
 /// The byte of a message by which a side says that all is well.
 const MET: u8 = 1;
 /// The byte by which the accepting side says that it shares no memory.
 const TURNED_AWAY: u8 = 0;
+/// The byte by which the accepting side says that it does not know the token, or not yet.
+const UNKNOWN: u8 = 2;
 
 /// Called with what the two have after the rendezvous, on the thread that accepts.
 pub(crate) type OnMet = Box<dyn FnOnce(Result<LocalParts>) + Send>;
@@ -213,10 +250,10 @@ impl Acceptor {
         let peer_bell = peer_bell.ok_or_else(|| violation("it sent no doorbell"))?;
         check_bell(&peer_bell)?;
         let when_asked = self.expected().remove(&token);
-        let when_asked = when_asked.ok_or_else(|| violation("nothing expects it"))?;
-        match when_asked() {
-            None => send(peer, &[TURNED_AWAY], &[]),
-            Some(on_met) => {
+        match when_asked.map(|ask| ask()) {
+            None => send(peer, &[UNKNOWN], &[]),
+            Some(None) => send(peer, &[TURNED_AWAY], &[]),
+            Some(Some(on_met)) => {
                 let met = share_with(peer, peer_bell);
                 let failed = met.as_ref().err().cloned();
                 on_met(met);
@@ -271,7 +308,7 @@ impl Drop for Expectation {
     }
 }
 
-fn os_error(error: rustix::io::Errno, doing: &'static str) -> Error {
+fn os_error(error: Errno, doing: &'static str) -> Error {
     Error::from_io(&error.into(), doing)
 }
 
@@ -430,6 +467,25 @@ mod tests {
         meet(&stranger).expect_err("this has not been offered");
     }
 
+    /// The other side of a connection may be a moment behind.
+    #[test]
+    fn a_peer_that_comes_too_early_is_served() {
+        let (offer, _other, _) = expected(10); // The thread accepts.
+        let offer = LocalOffer {
+            token: token(11),
+            ..offer
+        };
+        let early = std::thread::spawn(move || meet(&offer));
+        std::thread::sleep(3 * LOCAL_PAUSE);
+        assert!(!early.is_finished(), "it waits");
+        let (sender, parts) = mpsc::channel();
+        let on_met = move |met: Result<_>| drop(sender.send(met.expect("they meet")));
+        let when_asked = || Some(Box::new(on_met) as OnMet);
+        let _expectation = Expectation::new(offer.token, when_asked).expect("a thread");
+        early.join().expect("no panic").expect("it is expected now");
+        parts.recv().expect("it came");
+    }
+
     #[test]
     fn an_offer_shows_its_host_to_its_host_alone() {
         let ours = offer(7, token(5)).expect("an offer");
@@ -454,7 +510,10 @@ mod tests {
             set_limits(&socket).expect("limits");
             socket
         };
-        let is_turned_away = |socket: &OwnedFd| receive::<1>(socket).is_err();
+        let is_turned_away = |socket: &OwnedFd| match receive::<1>(socket) {
+            Ok(([answer], descriptors)) => answer == UNKNOWN && descriptors.is_empty(),
+            Err(_) => true,
+        };
         let silent = dial();
         drop(silent);
         let bell = make_bell().expect("a doorbell");

@@ -8,7 +8,7 @@ use socket2::SockRef;
 use tokio_fabric::domain::{OpenOps, RingOps};
 use tokio_fabric::ep::TcpOps;
 use tokio_fabric::testing::{Net, connect_endpoints};
-use tokio_fabric::{Backend, Domain, Driver, ErrorKind};
+use tokio_fabric::{Backend, Domain, Driver, ErrorKind, LocalPath};
 
 use crate::common::on_every_backend;
 use crate::common::peers::sharded;
@@ -22,6 +22,7 @@ use crate::common::peers::sharded;
 #[test]
 fn a_connections_socket_is_reached_by_type() {
     on_every_backend(|net| async move {
+        let net = net.local_path(LocalPath::Off);
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let (x, y) = (
             a.domain.endpoint().open().unwrap(),

@@ -9,7 +9,7 @@ use tokio_fabric::{
     PassiveEndpoint, ep::SharedReceiveContext,
 };
 
-use super::super::{ANY_PORT, say, secure};
+use super::super::{ANY_PORT, local_path, say, secure};
 use crate::job::Job;
 use crate::subject;
 
@@ -88,6 +88,7 @@ impl DomainSetup {
             .domain()
             .driver(how.driver)
             .busy_poll(how.busy_poll)
+            .local_path(local_path(how.is_local))
             .progress_shards(drivers)
             .open()?;
         Ok((fabric, domain))

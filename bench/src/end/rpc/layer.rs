@@ -6,11 +6,12 @@ use std::time::Duration;
 use anyhow::Result;
 use bytes::Bytes;
 use serde_bytes::ByteArray;
+use tokio_fabric::domain::DomainBuilder;
 use tokio_fabric::{Fabric, Hints};
 use tokio_fabric_rpc::{Channel, Cx, Lend, Push, Server, service};
 
 use super::super::secure;
-use super::super::{ANY_PORT, payload, say, server_of};
+use super::super::{ANY_PORT, local_path, payload, say, server_of};
 use super::{Caller, SMALL, cancel, check, drain, message, mixed, overload, stamp};
 use crate::job::{EndConfig, Role, Work};
 use crate::subject::{self, ALWAYS};
@@ -71,11 +72,13 @@ pub async fn run(role: Role, config: EndConfig, how: subject::Layer) -> Result<(
     }
 }
 
-fn busy_poll(how: subject::Layer) -> Duration {
-    match how {
+fn set_up(domain: DomainBuilder, how: subject::Layer) -> DomainBuilder {
+    let busy_poll = match how {
         subject::Layer::Spin => ALWAYS,
         _ => Duration::ZERO,
-    }
+    };
+    let path = local_path(how == subject::Layer::Local);
+    domain.busy_poll(busy_poll).local_path(path)
 }
 
 /// What it runs on, unless it opens that itself.
@@ -92,7 +95,7 @@ async fn serve(config: EndConfig, how: subject::Layer) -> Result<()> {
         bulk: payload(config.job.bulk).into(),
     };
     let server = Server::new().add(EchoServer::new(service));
-    let server = server.domain(move |domain| domain.busy_poll(busy_poll(how)));
+    let server = server.domain(move |domain| set_up(domain, how));
     let server = match fabric(how)? {
         Some(fabric) => server.fabric(&fabric),
         None => server,
@@ -126,7 +129,7 @@ impl Caller for Layer {
 }
 
 async fn call(config: EndConfig, how: subject::Layer) -> Result<()> {
-    let builder = Channel::builder().domain(move |domain| domain.busy_poll(busy_poll(how)));
+    let builder = Channel::builder().domain(move |domain| set_up(domain, how));
     let builder = match fabric(how)? {
         Some(fabric) => builder.fabric(&fabric),
         None => builder,
