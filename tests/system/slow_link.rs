@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_fabric::limits::FLUSH_TIMEOUT;
 use tokio_fabric::testing::{Net, Peer};
-use tokio_fabric::{Backend, Endpoint, ErrorKind, ep::Liveness, op::Op, op::Received};
+use tokio_fabric::{Backend, Endpoint, ErrorKind, LocalPath, ep::Liveness, op::Op, op::Received};
 
 use crate::common::peers::{listener, open_region, request};
 use crate::common::run_at_once;
@@ -69,7 +69,8 @@ impl Link {
 
 /// Runs the test over sockets, plain and with TLS.
 fn on_slow_links<T: Future<Output = ()>>(test: impl Fn(Net) -> T + Sync) {
-    let plain = Net::on(Backend::Epoll);
+    // Through the link, and not around it.
+    let plain = Net::on(Backend::Epoll).local_path(LocalPath::Off);
     #[cfg(feature = "tls")]
     let nets = vec![
         plain,

@@ -14,9 +14,13 @@ mod ring;
 pub(crate) use carrier::{Doorbell, LocalCarrier, LocalParts};
 pub(crate) use rendezvous::{Expectation, LocalOffer, OnMet, is_of_this_host, meet, offer};
 
+/// What a liar says, and how.
+#[cfg(test)]
+type Lie = (&'static str, fn(&mut LocalParts));
+
 /// What a side can store that cannot be, before it has begun to use its ring.
 #[cfg(test)]
-pub(super) const LIES: [(&str, fn(&mut LocalParts)); 4] = [
+pub(super) const LIES: [Lie; 4] = [
     ("it has written without having begun", |it| {
         it.writer.claim_written(1);
     }),
