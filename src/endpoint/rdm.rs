@@ -304,8 +304,8 @@ impl RdmEndpoint {
         })
     }
 
-    /// Which way the bytes to and from this peer go: through the network, and why, or through shared
-    /// memory ([`DomainBuilder::local_path`](crate::domain::DomainBuilder::local_path)).
+    /// Which way the bytes to and from this peer go: through the network, and why, or through
+    /// shared memory ([`DomainBuilder::local_path`](crate::domain::DomainBuilder::local_path)).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument): the address vector does

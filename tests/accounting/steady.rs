@@ -84,8 +84,8 @@ fn a_message_or_an_rma_asks_nothing_of_the_allocator() {
     }
 }
 
-/// Neither end calls the system for a message in shared memory: what TCP has carried stays the same,
-/// and the doorbells, which are written to, are used only where an end has slept.
+/// Neither end calls the system for a message in shared memory: what TCP has carried stays the
+/// same, and the doorbells, which are written to, are used only where an end has slept.
 #[test]
 fn a_stream_of_messages_in_shared_memory_makes_no_system_call_per_message() {
     const MESSAGES: usize = 10_000;

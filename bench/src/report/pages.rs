@@ -66,15 +66,15 @@ impl Results {
 
     /// Ours beside tokio-rustls.
     pub(super) fn tls(&self) -> String {
-        self.beside(["tokio-fabric", "tokio-rustls"], TLS)
+        self.compare(["tokio-fabric", "tokio-rustls"], TLS)
     }
 
     /// Ours through shared memory, beside ours over TCP.
     pub(super) fn one_host(&self) -> String {
-        self.beside(["through shared memory", "over TCP"], ONE_HOST)
+        self.compare(["through shared memory", "over TCP"], ONE_HOST)
     }
 
-    fn beside(&self, [ours, other]: [&str; 2], rows: &[Row]) -> String {
+    fn compare(&self, [ours, other]: [&str; 2], rows: &[Row]) -> String {
         let mut text = format!(
             "| measurement (↓ less is better, ↑ more is better) | {ours} | {other} | ratio |\n\
              |---|---:|---:|---:|\n"

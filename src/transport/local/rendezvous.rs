@@ -118,7 +118,7 @@ pub(crate) fn meet(offer: &LocalOffer) -> Result<LocalParts> {
             return met;
         }
         // It has not seen yet that the connection is up, which is a matter of moments.
-        std::thread::sleep(LOCAL_PAUSE);
+        std::thread::park_timeout(LOCAL_PAUSE);
     }
     try_to_meet(offer).unwrap_or_else(|| {
         let what = "the peer does not expect this connection, or is in another network namespace";
@@ -148,19 +148,18 @@ fn ask_for_rings(socket: &OwnedFd, offer: &LocalOffer) -> Result<Option<LocalPar
     let own_bell = make_bell()?;
     send(socket, &offer.token, &[own_bell.as_fd()])?;
     let ([answer], descriptors) = receive(socket)?;
-    match answer {
-        UNKNOWN => return Ok(None),
-        TURNED_AWAY => {
-            let what = "as many connections of the peer as may have shared memory have it";
-            return Err(Error::new(ErrorKind::LimitReached, what));
-        }
-        _ => {}
+    if answer == LocalAnswer::Unknown as u8 {
+        return Ok(None);
+    }
+    if answer == LocalAnswer::TurnedAway as u8 {
+        let what = "as many connections of the peer as may have shared memory have it";
+        return Err(Error::new(ErrorKind::LimitReached, what));
     }
     let [file, peer_bell] = <[OwnedFd; 2]>::try_from(descriptors)
         .map_err(|_| violation("it sent other descriptors than two"))?;
     check_bell(&peer_bell)?;
     let (writer, reader) = map_rings(&SharedFile::received(file)?, 1)?;
-    send(socket, &[MET], &[])?;
+    send(socket, &[LocalAnswer::Met as u8], &[])?;
     Ok(Some(LocalParts {
         writer,
         reader,
@@ -169,12 +168,17 @@ fn ask_for_rings(socket: &OwnedFd, offer: &LocalOffer) -> Result<Option<LocalPar
     }))
 }
 
-/// The byte of a message by which a side says that all is well.
-const MET: u8 = 1;
-/// The byte by which the accepting side says that it shares no memory.
-const TURNED_AWAY: u8 = 0;
-/// The byte by which the accepting side says that it does not know the token, or not yet.
-const UNKNOWN: u8 = 2;
+/// The byte of a message without descriptors, and of the acceptor's answer with them.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum LocalAnswer {
+    /// The acceptor shares no memory.
+    TurnedAway = 0,
+    /// All is well.
+    Met = 1,
+    /// The acceptor does not know the token, or not yet.
+    Unknown = 2,
+}
 
 /// Called with what the two have after the rendezvous, on the thread that accepts.
 pub(crate) type OnMet = Box<dyn FnOnce(Result<LocalParts>) + Send>;
@@ -251,8 +255,8 @@ impl Acceptor {
         check_bell(&peer_bell)?;
         let when_asked = self.expected().remove(&token);
         match when_asked.map(|ask| ask()) {
-            None => send(peer, &[UNKNOWN], &[]),
-            Some(None) => send(peer, &[TURNED_AWAY], &[]),
+            None => send(peer, &[LocalAnswer::Unknown as u8], &[]),
+            Some(None) => send(peer, &[LocalAnswer::TurnedAway as u8], &[]),
             Some(Some(on_met)) => {
                 let met = share_with(peer, peer_bell);
                 let failed = met.as_ref().err().cloned();
@@ -267,7 +271,11 @@ fn share_with(peer: &OwnedFd, peer_bell: OwnedFd) -> Result<LocalParts> {
     let file = SharedFile::create(LOCAL_RING_LEN)?;
     let (writer, reader) = map_rings(&file, 0)?;
     let own_bell = make_bell()?;
-    send(peer, &[MET], &[file.as_fd(), own_bell.as_fd()])?;
+    send(
+        peer,
+        &[LocalAnswer::Met as u8],
+        &[file.as_fd(), own_bell.as_fd()],
+    )?;
     receive::<1>(peer)?;
     Ok(LocalParts {
         writer,
@@ -511,7 +519,9 @@ mod tests {
             socket
         };
         let is_turned_away = |socket: &OwnedFd| match receive::<1>(socket) {
-            Ok(([answer], descriptors)) => answer == UNKNOWN && descriptors.is_empty(),
+            Ok(([answer], descriptors)) => {
+                answer == LocalAnswer::Unknown as u8 && descriptors.is_empty()
+            }
             Err(_) => true,
         };
         let silent = dial();

@@ -109,7 +109,7 @@ pub(super) fn map_rings(file: &SharedFile, side: usize) -> Result<(RingWriter, R
     };
     let writer = RingWriter {
         ring: ring(side, true)?,
-        pages: Pages::default(),
+        pages: RingPages::default(),
         written: 0,
         read: 0,
     };
@@ -129,7 +129,7 @@ fn impossible(what: &'static str) -> Error {
 
 /// The pages of a ring that the system has provided: those of the bytes from one number to another.
 #[derive(Debug, Default)]
-struct Pages {
+struct RingPages {
     from: u64,
     to: u64,
 }
@@ -138,7 +138,7 @@ struct Pages {
 #[derive(Debug)]
 pub(super) struct RingWriter {
     ring: RingMemory,
-    pages: Pages,
+    pages: RingPages,
     written: u64,
     /// The reader's count as it was last seen.
     read: u64,
@@ -209,7 +209,7 @@ impl RingWriter {
         if is_empty && bytes > (LOCAL_IDLE_PAGES * page_size()) as u64 {
             self.ring.bytes.give_back();
             let page = self.written & !(page_size() as u64 - 1);
-            self.pages = Pages {
+            self.pages = RingPages {
                 from: page,
                 to: page,
             };

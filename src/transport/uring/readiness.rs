@@ -1,6 +1,6 @@
-//! The readiness of a datagram socket or a doorbell, as reported by the ring: one poll per direction, submitted
-//! when a call found no datagram, or no room. A poll checks the socket when it is submitted, so no
-//! readiness is lost in between.
+//! The readiness of a datagram socket or a doorbell, as reported by the ring: one poll per
+//! direction, submitted when a call found no datagram, or no room. A poll checks the socket when it
+//! is submitted, so no readiness is lost in between.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -7,8 +7,8 @@
 //! uses no memory of the application: its bytes go to the next receive. A connection that receives
 //! nothing else gets a multishot one, which needs no arming per message.
 //!
-//! Once bytes may come through shared memory (`transport/local`), the socket is read by calls of its
-//! own, and the ring reports when: a receive in flight would take bytes that nothing asks for.
+//! Once bytes may come through shared memory (`transport/local`), the socket is read by calls of
+//! its own, and the ring reports when: a receive in flight would take bytes that nothing asks for.
 //!
 //! A direct receive first takes bytes that have been received already; then it waits for the end of
 //! a staged receive in flight, which it cancels; then it is the one receive of the socket
@@ -143,8 +143,8 @@ impl UringStream {
         }
     }
 
-    /// Ends the armed receive with what staged receives have received, or with the end of the stream
-    /// behind it. Returns false if there is nothing.
+    /// Ends the armed receive with what staged receives have received, or with the end of the
+    /// stream behind it. Returns false if there is nothing.
     fn take_staged(&mut self, io: &mut Submissions) -> bool {
         let size_max = io.sizes.receive;
         let wanted = io
