@@ -247,7 +247,9 @@ pub(crate) const LOCAL_COPY_LEN: usize = 8 << 10;
 /// their place: the two sides copy at the same time.
 pub(crate) const LOCAL_PIECE_LEN: usize = 64 << 10;
 /// How long one step may take by which two processes come to share memory.
-pub(crate) const LOCAL_STEP_MAX: Duration = Duration::from_millis(500);
+pub(crate) const LOCAL_STEP_MAX: Duration = Duration::from_secs(2);
+/// By how much less traffic the side that has accepted expects to be asked for shared memory.
+pub(crate) const LOCAL_EXPECTS_EARLIER: u64 = 8;
 /// How long a side pauses that meets its peer too early, and how often.
 pub(crate) const LOCAL_PAUSE: Duration = Duration::from_millis(25);
 pub(crate) const LOCAL_PAUSES_MAX: usize = 20;

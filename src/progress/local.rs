@@ -4,14 +4,16 @@
 //!              the peer is elsewhere, or offers nothing
 //!   Offered ──────────────────────────────────────────▶ Network
 //!      │ connected, to a peer of this host                 ▲
-//!      ├── this side has accepted ──▶ Expecting ───────────┤
-//!      └── this side has connected ─▶ Quiet                │ it failed, or as many as
-//!                                       │ traffic          │ may have shared memory
-//!                       both are admitted ▼                │
-//!                                     Sharing ─────────────┘
+//!      ▼                                                   │ it failed, or as many as
+//!    Quiet ◀────────── the peer is not ready ──────┐       │ may have shared memory
+//!      ├─ traffic, this side has accepted ─▶ Expecting ────┤
+//!      └─ more of it, this side has connected      │       │
+//!                      │                both are admitted  │
+//!                      └──────────────────▶ Sharing ───────┘
 //! ```
-//! The side that has connected asks, once the connection has carried some traffic: thousands of
-//! idle connections share no memory. Each side admits the connection before memory is made for it.
+//! The side that has connected asks, once the connection has carried some traffic, and the other
+//! one expects it a little earlier: thousands of idle connections cost nothing. Each side admits
+//! the connection before memory is made for it.
 //! A failure changes nothing but the reason that [`Port::path`] returns.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +21,7 @@ use std::sync::{Arc, Weak};
 
 use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::LOCAL_CONNECTIONS_MAX;
+use crate::limits::{LOCAL_CONNECTIONS_MAX, LOCAL_EXPECTS_EARLIER};
 use crate::log::hold_event;
 use crate::path::{LocalPath, NotLocal, Path};
 use crate::proto::Lifecycle;
@@ -43,9 +45,9 @@ pub(super) enum LocalState {
         _expectation: Expectation,
     },
     Quiet {
-        theirs: LocalOffer,
-        /// Sends and receives before it was connected.
-        begun: u64,
+        next: NextStep,
+        /// The number of sends and receives at which it is taken.
+        at: u64,
     },
     /// The two meet, or have met: the link knows whether its bytes go through shared memory.
     Sharing {
@@ -53,13 +55,22 @@ pub(super) enum LocalState {
     },
 }
 
+/// What a side does once there is traffic.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NextStep {
+    /// It asks the peer that has made this offer.
+    Ask(LocalOffer),
+    /// It expects the peer with the token of its own offer.
+    Expect(LocalOffer),
+}
+
 // Every attempt to connect begins anew.
 state_machine! { LocalState {
     Network => [Network, Offered],
-    Offered => [Network, Offered, Expecting, Quiet],
+    Offered => [Network, Offered, Quiet],
+    Quiet => [Network, Offered, Expecting, Sharing],
     Expecting => [Network, Offered, Sharing],
-    Quiet => [Network, Offered, Sharing],
-    Sharing => [Network, Offered],
+    Sharing => [Network, Offered, Quiet],
 }}
 
 impl Default for LocalState {
@@ -141,6 +152,15 @@ impl PortHandle {
             }
         });
     }
+
+    /// The peer that has made this offer did not expect this side, or not yet.
+    fn came_too_early(&self, theirs: LocalOffer) {
+        self.with(|port, state| {
+            if let LocalState::Sharing { .. } = state.io.path {
+                port.await_traffic(state, NextStep::Ask(theirs));
+            }
+        });
+    }
 }
 
 impl Port {
@@ -202,36 +222,54 @@ impl Port {
             Some((theirs, number)) if !is_of_this_host(&theirs, number) => {
                 LocalState::Network(NotLocal::OtherHost)
             }
-            Some((theirs, _)) if asks => LocalState::Quiet {
-                theirs,
-                begun: state.counts.moves(),
-            },
-            Some(_) => match Expectation::new(ours.token, self.when_asked(state)) {
-                Ok(_expectation) => LocalState::Expecting { _expectation },
-                Err(error) => LocalState::Network(NotLocal::Failed(error)),
-            },
+            Some((theirs, _)) if asks => {
+                return self.await_traffic(state, NextStep::Ask(theirs));
+            }
+            Some(_) => return self.await_traffic(state, NextStep::Expect(ours)),
         };
         self.set_local(state, next);
     }
 
-    /// Asks the peer for shared memory once there is traffic. Called with every turn.
+    fn await_traffic(&self, state: &mut PortState, next: NextStep) {
+        let after = self.engine.local.after;
+        let after = match next {
+            NextStep::Ask(_) => after,
+            NextStep::Expect(_) => after / LOCAL_EXPECTS_EARLIER,
+        };
+        let at = state.counts.moves() + after;
+        self.set_local(state, LocalState::Quiet { next, at });
+    }
+
+    /// Takes the next step to shared memory once there is traffic. Called with every turn.
     #[inline]
-    pub(super) fn ask_if_busy(&self, state: &mut PortState) {
-        if let LocalState::Quiet { begun, .. } = state.io.path
-            && state.counts.moves() - begun >= self.engine.local.after
+    pub(super) fn localize_if_busy(&self, state: &mut PortState) {
+        if let LocalState::Quiet { next, at } = state.io.path
+            && state.counts.moves() >= at
         {
-            self.ask_for_local(state);
+            self.take_next_step(state, next);
         }
     }
 
     #[cold]
-    fn ask_for_local(&self, state: &mut PortState) {
-        let LocalState::Quiet { theirs, .. } = state.io.path else {
-            return;
-        };
-        if self.admit(state) {
-            let handle = self.handle(state);
-            run_blocking(move || handle.met(meet(&theirs)));
+    fn take_next_step(&self, state: &mut PortState, next: NextStep) {
+        match next {
+            NextStep::Ask(theirs) => {
+                if self.admit(state) {
+                    let handle = self.handle(state);
+                    run_blocking(move || match meet(&theirs) {
+                        Ok(None) => handle.came_too_early(theirs),
+                        Ok(Some(parts)) => handle.met(Ok(parts)),
+                        Err(error) => handle.met(Err(error)),
+                    });
+                }
+            }
+            NextStep::Expect(ours) => {
+                let next = match Expectation::new(ours.token, self.when_asked(state)) {
+                    Ok(_expectation) => LocalState::Expecting { _expectation },
+                    Err(error) => LocalState::Network(NotLocal::Failed(error)),
+                };
+                self.set_local(state, next);
+            }
         }
     }
 

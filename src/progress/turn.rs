@@ -150,7 +150,7 @@ impl Port {
     fn end_turn(&self, state: &mut PortState, now: Instant, left: &Budget) -> TurnResult {
         // A frame may have begun to be sent, and must go on.
         self.watch_peer(state);
-        self.ask_if_busy(state);
+        self.localize_if_busy(state);
         self.expire(state, now);
         let next = match state.life.state() {
             LinkState::Closed if !state.machine.serves_receives() => {

@@ -107,47 +107,33 @@ fn host_tag(incarnation: u64) -> Option<[u8; 8]> {
 }
 
 /// Meets the peer that has made this offer. Blocks, for two steps and as many pauses as there may
-/// be.
+/// be. `None`: it did not expect this side, or not yet.
 ///
 /// # Errors
 /// It is in another network namespace, or of another user, or turns this side away, or something is
 /// lacking at either side.
-pub(crate) fn meet(offer: &LocalOffer) -> Result<LocalParts> {
+pub(crate) fn meet(offer: &LocalOffer) -> Result<Option<LocalParts>> {
     for _ in 0..LOCAL_PAUSES_MAX {
-        if let Some(met) = try_to_meet(offer) {
-            return met;
+        match try_to_meet(offer) {
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            met => return met,
         }
-        // It has not seen yet that the connection is up, which is a matter of moments.
+        // It may not have seen yet that the connection is up, which is a matter of moments.
         std::thread::park_timeout(LOCAL_PAUSE);
     }
-    try_to_meet(offer).unwrap_or_else(|| {
-        let what = "the peer does not expect this connection, or is in another network namespace";
-        Err(Error::new(ErrorKind::ConnectionRefused, what))
-    })
+    try_to_meet(offer)
 }
 
-/// `None`: nothing listens there, or the token is unknown.
-fn try_to_meet(offer: &LocalOffer) -> Option<Result<LocalParts>> {
-    let connected = || {
-        let socket = unix_socket()?;
-        let connected = connect(&socket, &address_of(&offer.name)?);
-        Ok((socket, connected))
-    };
-    match connected() {
-        Err(error) => Some(Err(error)),
-        Ok((_, Err(Errno::CONNREFUSED))) => None,
-        Ok((_, Err(error))) => Some(Err(os_error(error, "meeting the peer"))),
-        Ok((socket, Ok(()))) => ask_for_rings(&socket, offer).transpose(),
-    }
-}
-
-/// `None`: the token is unknown.
-fn ask_for_rings(socket: &OwnedFd, offer: &LocalOffer) -> Result<Option<LocalParts>> {
-    set_limits(socket)?;
-    check_user(socket)?;
+fn try_to_meet(offer: &LocalOffer) -> Result<Option<LocalParts>> {
+    let socket = unix_socket()?;
+    let address = address_of(&offer.name)?;
+    connect(&socket, &address).map_err(|error| os_error(error, "meeting the peer"))?;
+    set_limits(&socket)?;
+    check_user(&socket)?;
     let own_bell = make_bell()?;
-    send(socket, &offer.token, &[own_bell.as_fd()])?;
-    let ([answer], descriptors) = receive(socket)?;
+    send(&socket, &offer.token, &[own_bell.as_fd()])?;
+    let ([answer], descriptors) = receive(&socket)?;
     if answer == LocalAnswer::Unknown as u8 {
         return Ok(None);
     }
@@ -159,7 +145,7 @@ fn ask_for_rings(socket: &OwnedFd, offer: &LocalOffer) -> Result<Option<LocalPar
         .map_err(|_| violation("it sent other descriptors than two"))?;
     check_bell(&peer_bell)?;
     let (writer, reader) = map_rings(&SharedFile::received(file)?, 1)?;
-    send(socket, &[LocalAnswer::Met as u8], &[])?;
+    send(&socket, &[LocalAnswer::Met as u8], &[])?;
     Ok(Some(LocalParts {
         writer,
         reader,
@@ -432,10 +418,19 @@ mod tests {
         (offer, expectation, parts)
     }
 
+    fn met(offer: &LocalOffer) -> LocalParts {
+        let met = meet(offer).expect("it answers");
+        met.expect("it is expected")
+    }
+
+    fn is_unknown(offer: &LocalOffer) {
+        assert!(meet(offer).expect("it answers").is_none());
+    }
+
     #[test]
     fn two_sides_meet_and_share_both_rings() {
         let (offer, _expectation, parts) = expected(1);
-        let mut near = meet(&offer).expect("it is expected");
+        let mut near = met(&offer);
         let mut far = parts.recv().expect("it came");
         for (from, to) in [
             (&mut near.writer, &mut far.reader),
@@ -462,17 +457,17 @@ mod tests {
     #[test]
     fn a_token_is_good_once_and_for_one_who_is_expected() {
         let (offer, _expectation, parts) = expected(2);
-        meet(&offer).expect("it is expected");
+        met(&offer);
         parts.recv().expect("it came");
-        meet(&offer).expect_err("its token is used");
+        is_unknown(&offer);
         let (offer, expectation, _parts) = expected(3);
         drop(expectation);
-        meet(&offer).expect_err("it is expected no more");
+        is_unknown(&offer);
         let stranger = LocalOffer {
             token: token(4),
             ..offer
         };
-        meet(&stranger).expect_err("this has not been offered");
+        is_unknown(&stranger);
     }
 
     /// The other side of a connection may be a moment behind.
@@ -483,14 +478,14 @@ mod tests {
             token: token(11),
             ..offer
         };
-        let early = std::thread::spawn(move || meet(&offer));
+        let early = std::thread::spawn(move || met(&offer));
         std::thread::sleep(3 * LOCAL_PAUSE);
         assert!(!early.is_finished(), "it waits");
         let (sender, parts) = mpsc::channel();
         let on_met = move |met: Result<_>| drop(sender.send(met.expect("they meet")));
         let when_asked = || Some(Box::new(on_met) as OnMet);
         let _expectation = Expectation::new(offer.token, when_asked).expect("a thread");
-        early.join().expect("no panic").expect("it is expected now");
+        early.join().expect("they meet");
         parts.recv().expect("it came");
     }
 
@@ -539,7 +534,7 @@ mod tests {
             send(&socket, bytes, &descriptors).expect("sent");
             assert!(is_turned_away(&socket), "{bytes:?}");
         }
-        meet(&offer).expect("its token has not been used");
+        met(&offer);
         parts.recv().expect("it came");
     }
 }
