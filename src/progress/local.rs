@@ -299,7 +299,10 @@ impl Port {
     fn localize(&self, state: &mut PortState, parts: LocalParts) -> Result<()> {
         let ended = || Error::new(ErrorKind::BadState, "the connection has ended");
         let link = state.io.link.as_mut().ok_or_else(ended)?;
-        link.localize(parts, &*self.engine.transport)
+        link.localize(parts, &*self.engine.transport)?;
+        let span = self.span.clone();
+        hold_event(move || tracing::debug!(parent: &span, "both ends share memory"));
+        Ok(())
     }
 
     fn handle(&self, state: &PortState) -> PortHandle {

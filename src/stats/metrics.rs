@@ -116,6 +116,11 @@ const GAUGES: [Description; 10] = [
         "What they cost",
     ),
     ("fabric.connections", Unit::Count, "Connections that are up"),
+    (
+        "fabric.connections.local",
+        Unit::Count,
+        "Connections that are up and go through shared memory",
+    ),
     ("fabric.regions", Unit::Count, "Regions that are registered"),
     (
         "fabric.driver.time",
