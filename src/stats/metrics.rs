@@ -89,7 +89,7 @@ const COUNTERS: [Description; 15] = [
     ),
 ];
 
-const GAUGES: [Description; 10] = [
+const GAUGES: [Description; 11] = [
     (
         "fabric.operations.in_flight",
         Unit::Count,

@@ -40,7 +40,9 @@ pub(super) fn open_contexts(
     contexts: Vec<PreparedContext>,
 ) -> Result<Vec<RdmEndpoint>> {
     let address = listen_at.unwrap_or_else(|| domain.info().listen_address());
-    if domain.info().address_format == AddressFormat::SockaddrIn && address.is_ipv6() {
+    // `[::]` is all addresses, those of IPv4 among them.
+    let is_ipv6_only = address.is_ipv6() && !address.ip().is_unspecified();
+    if domain.info().address_format == AddressFormat::SockaddrIn && is_ipv6_only {
         // It would listen, but its vector could contain no peer that it reaches.
         let message = format!(
             "listen_at: {address} is an IPv6 address, and the domain's are IPv4: open the fabric \
