@@ -26,7 +26,9 @@ use crate::log::hold_event;
 use crate::path::{LocalPath, NotLocal, Path};
 use crate::proto::Lifecycle;
 use crate::slab::Key;
-use crate::transport::{Expectation, LocalOffer, LocalParts, OnMet, is_of_this_host, meet, offer};
+use crate::transport::{
+    Expectation, LocalOffer, LocalParts, OnMet, Token, is_of_this_host, meet, offer,
+};
 
 use super::blocking::run_blocking;
 use super::engine::Engine;
@@ -37,7 +39,8 @@ use super::port::{Port, PortState};
 pub(super) enum LocalState {
     Network(NotLocal),
     Offered {
-        ours: LocalOffer,
+        /// That of this side's offer.
+        token: Token,
         /// This side has connected.
         asks: bool,
     },
@@ -58,10 +61,10 @@ pub(super) enum LocalState {
 /// What a side does once there is traffic.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NextStep {
-    /// It asks the peer that has made this offer.
-    Ask(LocalOffer),
-    /// It expects the peer with the token of its own offer.
-    Expect(LocalOffer),
+    /// It asks the peer, which has made an offer with its HELLO.
+    Ask,
+    /// It expects the peer, with the token of its own offer.
+    Expect(Token),
 }
 
 // Every attempt to connect begins anew.
@@ -153,11 +156,11 @@ impl PortHandle {
         });
     }
 
-    /// The peer that has made this offer did not expect this side, or not yet.
-    fn came_too_early(&self, theirs: LocalOffer) {
+    /// The peer did not expect this side, or not yet.
+    fn came_too_early(&self) {
         self.with(|port, state| {
             if let LocalState::Sharing { .. } = state.io.path {
-                port.await_traffic(state, NextStep::Ask(theirs));
+                port.await_traffic(state, NextStep::Ask);
             }
         });
     }
@@ -175,7 +178,8 @@ impl Port {
             LocalPath::Auto => match self.make_offer() {
                 Some(ours) => {
                     machine.offer_local(ours.to_bytes());
-                    LocalState::Offered { ours, asks: false }
+                    let token = ours.token;
+                    LocalState::Offered { token, asks: false }
                 }
                 None => LocalState::Network(NotLocal::Failed(Error::new(
                     ErrorKind::System,
@@ -212,20 +216,15 @@ impl Port {
 
     /// The connection is up: looks whether the peer is of this host.
     pub(super) fn local_connected(&self, state: &mut PortState) {
-        let LocalState::Offered { ours, asks } = state.io.path else {
+        let LocalState::Offered { token, asks } = state.io.path else {
             return;
         };
-        let hello = state.machine.peer_hello();
-        let theirs = hello.and_then(|it| Some((LocalOffer::from_bytes(it.local?), it.incarnation)));
-        let next = match theirs {
+        let is_here = theirs(state).map(|(offer, number)| is_of_this_host(&offer, number));
+        let next = match is_here {
             None => LocalState::Network(NotLocal::NotOffered),
-            Some((theirs, number)) if !is_of_this_host(&theirs, number) => {
-                LocalState::Network(NotLocal::OtherHost)
-            }
-            Some((theirs, _)) if asks => {
-                return self.await_traffic(state, NextStep::Ask(theirs));
-            }
-            Some(_) => return self.await_traffic(state, NextStep::Expect(ours)),
+            Some(false) => LocalState::Network(NotLocal::OtherHost),
+            Some(true) if asks => return self.await_traffic(state, NextStep::Ask),
+            Some(true) => return self.await_traffic(state, NextStep::Expect(token)),
         };
         self.set_local(state, next);
     }
@@ -233,7 +232,7 @@ impl Port {
     fn await_traffic(&self, state: &mut PortState, next: NextStep) {
         let after = self.engine.local.after;
         let after = match next {
-            NextStep::Ask(_) => after,
+            NextStep::Ask => after,
             NextStep::Expect(_) => after / LOCAL_EXPECTS_EARLIER,
         };
         let at = state.counts.moves() + after;
@@ -253,18 +252,20 @@ impl Port {
     #[cold]
     fn take_next_step(&self, state: &mut PortState, next: NextStep) {
         match next {
-            NextStep::Ask(theirs) => {
-                if self.admit(state) {
+            NextStep::Ask => {
+                if let Some((theirs, _)) = theirs(state)
+                    && self.admit(state)
+                {
                     let handle = self.handle(state);
                     run_blocking(move || match meet(&theirs) {
-                        Ok(None) => handle.came_too_early(theirs),
+                        Ok(None) => handle.came_too_early(),
                         Ok(Some(parts)) => handle.met(Ok(parts)),
                         Err(error) => handle.met(Err(error)),
                     });
                 }
             }
-            NextStep::Expect(ours) => {
-                let next = match Expectation::new(ours.token, self.when_asked(state)) {
+            NextStep::Expect(token) => {
+                let next = match Expectation::new(token, self.when_asked(state)) {
                     Ok(_expectation) => LocalState::Expecting { _expectation },
                     Err(error) => LocalState::Network(NotLocal::Failed(error)),
                 };
@@ -322,6 +323,12 @@ impl Port {
             _ => Path::Network(NotLocal::NotYet),
         }
     }
+}
+
+/// Returns what the peer has offered with its HELLO, and the number of its domain.
+fn theirs(state: &PortState) -> Option<(LocalOffer, u64)> {
+    let hello = state.machine.peer_hello()?;
+    Some((LocalOffer::from_bytes(hello.local?), hello.incarnation))
 }
 
 impl PortState {

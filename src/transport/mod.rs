@@ -103,8 +103,8 @@ pub use fault::FaultPlan;
 pub(crate) use fault::Faults;
 pub(crate) use interfaces::interfaces;
 pub(crate) use local::{
-    Doorbell, Expectation, LocalCarrier, LocalOffer, LocalParts, OnMet, is_of_this_host, meet,
-    offer,
+    Doorbell, Expectation, LocalCarrier, LocalOffer, LocalParts, OnMet, Token, is_of_this_host,
+    meet, offer,
 };
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::{Host, LoopbackNet, WireState};

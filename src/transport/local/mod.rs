@@ -12,7 +12,7 @@ mod rendezvous;
 mod ring;
 
 pub(crate) use carrier::{Doorbell, LocalCarrier, LocalParts};
-pub(crate) use rendezvous::{Expectation, LocalOffer, OnMet, is_of_this_host, meet, offer};
+pub(crate) use rendezvous::{Expectation, LocalOffer, OnMet, Token, is_of_this_host, meet, offer};
 
 /// What a liar says, and how.
 #[cfg(test)]
