@@ -383,6 +383,8 @@ pub(crate) const EVICTING_TIME: Duration = Duration::from_secs(300);
 pub(crate) const UNAUTHORIZED_LOGGED_PER_SECOND: u32 = 10;
 /// How long accepting pauses when the process has no descriptors left.
 pub(crate) const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// How long a process has had no descriptors before peers are refused that wait to be accepted.
+pub(crate) const REFUSE_AFTER: Duration = Duration::from_secs(1);
 /// How long a rejected peer may take to read the rejection.
 pub(crate) const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a graceful close waits without any progress for queued frames, their answers and the

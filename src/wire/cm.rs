@@ -52,6 +52,9 @@ impl ControlKind {
     }
 }
 
+/// The data of a rejection by a listener whose process has no descriptors left.
+pub(crate) const NO_DESCRIPTORS: &[u8] = b"tokio-fabric: no descriptors";
+
 /// One control frame. Invariant: `data.len() <= 256`.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ControlFrame {

@@ -72,7 +72,7 @@ mod segments;
 mod tests;
 
 pub(crate) use auth::{AuthHello, Nonce, Proof, ProofDecoded, ProofDecoder, Seal, transcript};
-pub(crate) use cm::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
+pub(crate) use cm::{CmDecoded, CmDecoder, ControlFrame, ControlKind, NO_DESCRIPTORS};
 pub(crate) use decode::{Decoded, decode};
 pub(crate) use extension::{
     AtomicCall, AtomicForm, BIG_ENDIAN, Capabilities, CloseReason, ExtensionOffer,

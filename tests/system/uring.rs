@@ -5,6 +5,7 @@
 mod filter;
 mod refused_enter;
 
+use std::future::IntoFuture;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -208,6 +209,61 @@ fn what_a_crowd_sends_arrives_in_order() {
         while let Some(ended) = echoes.join_next().await {
             ended.unwrap();
         }
+    });
+}
+
+/// A listener without descriptors for longer refuses who waits, and says why.
+#[test]
+fn peers_of_a_listener_that_stays_without_descriptors_are_refused_with_the_reason() {
+    alone("uring::long_without_descriptors_on_epoll");
+    alone("uring::long_without_descriptors_on_io_uring");
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn long_without_descriptors_on_epoll() {
+    long_without_descriptors(Backend::Epoll);
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn long_without_descriptors_on_io_uring() {
+    if crate::common::backends().contains(&Backend::IoUring) {
+        long_without_descriptors(Backend::IoUring);
+    }
+}
+
+fn long_without_descriptors(backend: Backend) {
+    runtime().block_on(async {
+        let fabric = Net::on(backend).fabric().unwrap();
+        let events = fabric.event_queue().open().unwrap();
+        let listener = fabric.passive_endpoint(&events);
+        let listener = listener.listen_at(([127, 0, 0, 1], 0).into()).unwrap();
+        let (here, there) = (
+            fabric.domain().open().unwrap(),
+            fabric.domain().open().unwrap(),
+        );
+        let [first, second, third] = [(); 3].map(|()| there.endpoint().open().unwrap());
+        let address = listener.local_addr();
+        let most = limit_descriptors();
+        for endpoint in [first, second] {
+            // One socket more can be made, which is the caller's; the accepting side has none.
+            let mut plugs: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok())
+                .take(most)
+                .collect();
+            plugs.pop();
+            let connecting = endpoint.connect(address).into_future();
+            let connected = tokio::time::timeout(Duration::from_secs(20), connecting).await;
+            let error = connected.expect("it is refused").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            assert!(error.to_string().contains("no descriptors"), "{error}");
+        }
+        let connected = tokio::spawn(async move { third.connect(address).await.map(|_| third) });
+        let Some(Event::ConnRequest(request)) = events.next().await else {
+            panic!("a request was expected");
+        };
+        let _accepted = request.accept(&here).await.unwrap();
+        connected.await.unwrap().unwrap();
     });
 }
 

@@ -65,6 +65,10 @@ impl EventHandler {
 }
 
 impl RequestHandler for EventHandler {
+    fn refuses_when_exhausted(&self) -> bool {
+        true
+    }
+
     /// The application decides later.
     type Accepted = Infallible;
 

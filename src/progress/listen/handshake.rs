@@ -25,7 +25,7 @@ use crate::limits::{REJECT_TIMEOUT, UNAUTHORIZED_LOGGED_PER_SECOND};
 use crate::proto::{Challenge, ChallengeResult, ProvenKey};
 use crate::sync::TicketHolder;
 use crate::transport::{Link, Outcome, Receive, Received, SendBatch};
-use crate::wire::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
+use crate::wire::{CmDecoded, CmDecoder, ControlFrame, ControlKind, NO_DESCRIPTORS};
 
 use super::task::ListenTask;
 use super::{Handover, IncomingRequest, RequestDecision, RequestHandler};
@@ -38,6 +38,8 @@ pub(super) struct IncomingPeer {
     pub(super) waker: Waker,
     /// Changed by [`HandshakeDeadlines::set`] only.
     pub(super) deadline: Option<Instant>,
+    /// True if it has the last descriptor of the process: it is refused.
+    pub(super) took_spare: bool,
     pub(super) handshake: HandshakeState,
 }
 
@@ -195,6 +197,10 @@ impl<H: RequestHandler> ListenTask<H> {
         self.deadlines.set(peer.id, &mut peer.deadline, None);
         // A request whose key was proven comes here a second time, and is counted once.
         self.shared.lock().stats.requests += u64::from(request.proven.is_none());
+        if peer.took_spare {
+            self.reject(peer, Bytes::from_static(NO_DESCRIPTORS));
+            return;
+        }
         peer.handshake.go(HandshakeState::Pending { request });
         peer.link.watch();
         self.pending.push_back(peer.id);

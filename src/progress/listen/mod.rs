@@ -27,6 +27,7 @@ mod events;
 mod half_open;
 mod handshake;
 mod pause;
+mod spare;
 mod task;
 mod wake;
 
@@ -95,6 +96,12 @@ pub(crate) trait RequestHandler: Send + Unpin + 'static {
     /// Reports that the listener broke. Returns false if there is no room for the report; the task
     /// tries again in its next poll.
     fn on_broken(&mut self, error: &Error, cx: &mut Context<'_>) -> bool;
+
+    /// Returns true if peers are refused that wait while the process has no descriptors; else they
+    /// wait until it has some.
+    fn refuses_when_exhausted(&self) -> bool {
+        false
+    }
 
     /// Does work of the handler's own, in each poll of the task; returns when it is due next.
     fn poll(&mut self, _now: Instant, _cx: &mut Context<'_>) -> Option<Instant> {

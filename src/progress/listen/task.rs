@@ -23,6 +23,7 @@ use crate::wire::CmDecoder;
 use super::half_open::HandshakeDeadlines;
 use super::handshake::{HandshakeState, IncomingPeer};
 use super::pause::AcceptPause;
+use super::spare::Spare;
 use super::wake::{ListenWake, PeerWaker};
 use super::{BoundListener, ListenConfig, RequestHandler};
 
@@ -48,6 +49,7 @@ pub(super) struct ListenTask<H> {
     /// Bounds the rate at which peers are logged whose certificates are rejected.
     pub(super) unauthorized: LogRate,
     pub(super) paused_until: Option<Instant>,
+    pub(super) spare: Spare,
     pub(super) stopped: bool,
     /// The reason why the listener closed by itself, until the handler has taken the report.
     pub(super) broken: Option<Error>,
@@ -58,7 +60,7 @@ pub(super) struct ListenTask<H> {
 
 impl<H: RequestHandler> ListenTask<H> {
     pub(super) fn new(bound: BoundListener, handler: H) -> Self {
-        let config = bound.config;
+        let (config, refuses) = (bound.config, handler.refuses_when_exhausted());
         ListenTask {
             handler,
             handler_due: None,
@@ -74,6 +76,7 @@ impl<H: RequestHandler> ListenTask<H> {
             next: 0,
             unauthorized: LogRate::default(),
             paused_until: None,
+            spare: Spare::new(refuses),
             stopped: false,
             broken: None,
             config,
@@ -104,8 +107,14 @@ impl<H: RequestHandler> ListenTask<H> {
             };
             match listener.poll_accept(cx) {
                 Poll::Pending => return self.pause.end(now),
-                Poll::Ready(Ok(raw)) => self.begin(raw),
+                Poll::Ready(Ok(raw)) => {
+                    let took_spare = !self.spare.renew();
+                    self.begin(raw, took_spare);
+                }
                 Poll::Ready(Err(error)) if error.kind() == ErrorKind::LimitReached => {
+                    if self.spare.give_up(now) {
+                        continue;
+                    }
                     tracing::warn!(%error, "accepting pauses");
                     self.paused_until = Some(self.clock.now() + ACCEPT_BACKOFF);
                     return;
@@ -126,7 +135,7 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    fn begin(&mut self, raw: RawLink) {
+    fn begin(&mut self, raw: RawLink, took_spare: bool) {
         self.moved = true;
         self.shared.lock().stats.incoming += 1;
         let id = self.next;
@@ -147,6 +156,7 @@ impl<H: RequestHandler> ListenTask<H> {
             link,
             waker,
             deadline: None,
+            took_spare,
             handshake: HandshakeState::ReadingRequest(Box::new(CmDecoder::new())),
         };
         self.deadlines.set(id, &mut peer.deadline, deadline);

@@ -4,7 +4,9 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind};
 use crate::proto::event::ConnEvent;
-use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, ExtensionOffer};
+use crate::wire::{
+    ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, ExtensionOffer, NO_DESCRIPTORS,
+};
 
 use super::{Connection, Lifecycle};
 
@@ -92,11 +94,14 @@ impl<T> Connection<T> {
                 self.connected(frame.into_data());
                 Ok(taken)
             }
-            ControlKind::Reject => Err(Error::new(
-                ErrorKind::ConnectionRefused,
-                "by the peer's application",
-            )
-            .with_data(frame.into_data())),
+            ControlKind::Reject => {
+                let data = frame.into_data();
+                let why = match data == NO_DESCRIPTORS {
+                    true => "the peer's process has no descriptors left to accept with",
+                    false => "by the peer's application",
+                };
+                Err(Error::new(ErrorKind::ConnectionRefused, why).with_data(data))
+            }
             ControlKind::Request => Err(Error::new(
                 ErrorKind::ConnectionRefused,
                 "the peer answered with a request",
