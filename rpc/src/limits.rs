@@ -149,8 +149,11 @@ pub const RETRY_AFTER: Duration = Duration::from_millis(10);
 pub const RETRIES_MAX: u32 = 8;
 /// Retries that are allowed, as a share of all calls.
 pub const RETRY_BUDGET_SHARE: f32 = 0.2;
-/// Retries per second that are allowed in any case, for clients with few calls.
-pub const RETRY_BUDGET_PER_SECOND: u32 = 10;
+/// Retries per second that are allowed in any case. Over [`RETRY_BUDGET_TIME`] these are 1,030, so
+/// that all calls in flight on a connection with the largest window can be retried at once when its
+/// server restarts. Value: 103.
+pub const RETRY_BUDGET_PER_SECOND: u32 =
+    CALLS_PER_CONNECTION_MAX.div_ceil(RETRY_BUDGET_TIME.as_secs() as u32);
 /// Period over which calls and retries are counted; `tower` accepts 1 to 60 s. Value: 10 s.
 pub const RETRY_BUDGET_TIME: Duration = Duration::from_secs(10);
 /// Default time limit of connecting to one address, and of looking a name up. Value: 10 s.

@@ -25,7 +25,11 @@ use crate::status::{CallFailure, Code, Started, Status};
 /// It retries calls that have not started, and calls of `#[rpc(idempotent)]` methods that may have
 /// run, after the pause that the server recommends, or one that grows with each retry. The call's
 /// deadline runs from the first attempt, and covers all attempts and pauses. A budget, which clones
-/// share, limits the load that retries add: by default a fifth of the calls, and ten per second.
+/// share, limits the load that retries add within 10 s: by default to a fifth of the calls that
+/// have succeeded, and a reserve of 1,030, which is more than a connection has calls in flight
+/// (1,024 at most, 256 by default). So all of them can be retried when a server restarts; a policy
+/// for several servers that may restart together needs a [`budget`](Self::budget) with a larger
+/// reserve. A call that the budget does not let be retried ends with its error, whose text says so.
 ///
 /// Errors that another attempt would not change are passed on: a request that cannot be decoded or
 /// is too large, or a caller that is not authorized. So is the error of a call that sends a stream,
@@ -83,7 +87,8 @@ impl NotStarted {
         }
     }
 
-    /// Sets the budget.
+    /// Sets the budget, for instance `TpsBudget::new(Duration::from_secs(10), 500, 0.2)`, whose
+    /// reserve is 5,000 retries in 10 s.
     pub fn budget(mut self, budget: Arc<TpsBudget>) -> NotStarted {
         self.budget = budget;
         self
@@ -103,13 +108,17 @@ impl NotStarted {
         self
     }
 
-    /// Decides whether and when to repeat a call that failed.
+    /// Decides whether and when to repeat a call that failed with this status; without one, a layer
+    /// has refused it.
     fn decide(
         &mut self,
         call: &mut impl CallDescription,
-        started: Started,
-        after: Option<Duration>,
+        failed: Option<&mut Status>,
     ) -> Option<Pause> {
+        let (started, after) = match &failed {
+            Some(status) => (status.started(), status.retry_after()),
+            None => (Started::NotStarted, None),
+        };
         let may = match started {
             Started::NotStarted => true,
             Started::MaybeRan => call.method().idempotent,
@@ -123,7 +132,13 @@ impl NotStarted {
             after.unwrap_or_else(|| shorten(self.pause, BACKOFF_JITTER, random_of(call.domain())));
         let deadline = call.fix_deadline(self.begun.unwrap_or(now));
         let is_late = deadline.is_some_and(|it| now.checked_add(pause).is_none_or(|at| it <= at));
-        if is_late || !self.budget.withdraw() {
+        if is_late {
+            return None;
+        }
+        if !self.budget.withdraw() {
+            if let Some(status) = failed {
+                status.add_to_message("the retry budget is used up");
+            }
             return None;
         }
         self.left -= 1;
@@ -168,32 +183,32 @@ impl NotStarted {
     fn decide_by<R, E: CallFailure>(
         &mut self,
         call: &mut impl CallDescription,
-        end: &Result<R, E>,
+        end: &mut Result<R, E>,
     ) -> Option<Pause> {
         let Err(error) = end else {
             self.budget.deposit();
             return None;
         };
-        let status = error.status().filter(|it| may_change(it))?;
-        self.decide(call, status.started(), status.retry_after())
+        let status = error.status_mut().filter(|it| may_change(it))?;
+        self.decide(call, Some(status))
     }
 
     /// As [`decide_by`](Self::decide_by), of a layer that boxes its errors.
     fn decide_by_boxed<R, E: CallFailure + Error + 'static>(
         &mut self,
         call: &mut impl CallDescription,
-        end: &Result<R, BoxError>,
+        end: &mut Result<R, BoxError>,
     ) -> Option<Pause> {
         let Err(error) = end else {
             self.budget.deposit();
             return None;
         };
         if error.is::<Overloaded>() {
-            return self.decide(call, Started::NotStarted, None);
+            return self.decide(call, None);
         }
-        let status = error.downcast_ref::<E>()?.status();
+        let status = error.downcast_mut::<E>()?.status_mut();
         let status = status.filter(|it| may_change(it))?;
-        self.decide(call, status.started(), status.retry_after())
+        self.decide(call, Some(status))
     }
 
     fn clone_of<C: CallDescription + Clone>(&mut self, call: &C) -> Option<C> {

@@ -277,6 +277,15 @@ impl Status {
         self
     }
 
+    /// Adds to the text what else is to be known.
+    #[cfg(feature = "tower")]
+    pub(crate) fn add_to_message(&mut self, what: &'static str) {
+        self.0.message = match self.0.message.is_empty() {
+            true => what.into(),
+            false => format!("{}; {what}", self.0.message).into(),
+        };
+    }
+
     /// Returns the status as one of a step that is no call, such as "listening".
     pub(crate) fn of_step(mut self, step: impl Into<String>) -> Status {
         self.0.subject = Subject::Step(step.into());

@@ -80,7 +80,7 @@ use members::{Health, Members, Settings};
 pub struct Balance {
     set: Arc<Set>,
     /// The future by which this clone waits for a member with room.
-    waiting: Option<Pin<Box<dyn Future<Output = Picked> + Send>>>,
+    waiting: Option<Pin<Box<dyn Future<Output = Picked> + Send + Sync>>>,
     /// The member that this clone's next call goes to: it is ready.
     picked: Option<Picked>,
 }

@@ -44,7 +44,7 @@ use crate::status::{CallFailure, Status};
 pub struct ChannelService {
     channel: Channel,
     /// The future by which this clone waits for room.
-    waiting: Option<Pin<Box<dyn Future<Output = Option<Reservation>> + Send>>>,
+    waiting: Option<Pin<Box<dyn Future<Output = Option<Reservation>> + Send + Sync>>>,
     /// The room that this clone has reserved: it is ready.
     reserved: Option<Reservation>,
 }

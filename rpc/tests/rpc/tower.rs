@@ -8,11 +8,13 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_fabric::testing::Net;
+use tokio_fabric_rpc::limits::CALLS_PER_CONNECTION_MAX;
 use tokio_fabric_rpc::{
-    Call, ChannelService, Code, Cx, Lend, Pull, Reply, Request, Result, Route, RouteFuture, Server,
-    Started, Status, Streaming, retry, service, testing,
+    Balance, Call, Channel, ChannelService, Code, Cx, HedgeLayer, Lend, Pull, Reply, Request,
+    Result, Route, RouteFuture, Server, Started, Status, Streaming, retry, service, testing,
 };
 use tower::load::Load;
+use tower::retry::budget::TpsBudget;
 use tower::timeout::TimeoutLayer;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_service::Service;
@@ -34,13 +36,42 @@ fn calls_are_balanced_and_none_fails_when_servers_come_and_go() {
     assert!(summary.started.iter().all(|it| *it >= 20), "{summary:?}");
 }
 
+/// A client over layers can be the state of a web server, or behind the `&self` of a spawned task.
+#[tokio::test(start_paused = true)]
+async fn a_client_over_layers_is_shared_by_tasks() {
+    fn shared<T: Clone + Send + Sync + 'static>(it: T) -> T {
+        it
+    }
+    let mock = StoreMock::new();
+    mock.on_count(|to| async move { Ok(Streaming::of(0..to)) });
+    let (channel, _server) = testing::pair(StoreServer::new(mock)).await.unwrap();
+    let one = ServiceBuilder::new()
+        .concurrency_limit(4)
+        .retry(retry::NotStarted::new())
+        .layer(HedgeLayer::after(SLOWLY))
+        .service(channel.service());
+    let many = ServiceBuilder::new()
+        .load_shed()
+        .retry(retry::NotStarted::new())
+        .service(Balance::over([channel.clone()]));
+    shared(StoreClient::over(channel.clone()).layered(many));
+    let client = Arc::new(shared(StoreClient::over(channel).layered(one)));
+    let calls = (0..3).map(|_| {
+        let client = Arc::clone(&client);
+        tokio::spawn(async move { client.count(1).await.map(drop) })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap().unwrap();
+    }
+}
+
 /// The deadline covers the time in which no service is ready, and what was to be lent comes back.
 #[tokio::test(start_paused = true)]
 async fn a_layered_call_waits_for_a_service_until_its_deadline() {
     let net = Net::new(52);
     let fabric = net.node("client").fabric().unwrap();
     let nowhere = net.node("nowhere").addr(7000);
-    let builder = tokio_fabric_rpc::Channel::builder().fabric(&fabric);
+    let builder = Channel::builder().fabric(&fabric);
     let channel = builder.connect_lazy(nowhere).unwrap();
     let client = StoreClient::over(channel.clone()).layered(channel.service());
     let begin = Instant::now();
@@ -214,6 +245,59 @@ async fn what_may_have_run_is_made_again_if_it_may_run_twice() {
     expect(&failed, Code::HandlerPanicked, Started::MaybeRan);
     assert_eq!(mock.calls_of_write(), 1);
     ledger.close().await;
+}
+
+/// All calls in flight on a connection with the largest window are retried when its server
+/// restarts, "a reserve of 1,030".
+#[tokio::test(start_paused = true)]
+async fn a_whole_window_is_retried_when_the_server_restarts() {
+    let net = Net::new(63);
+    let server = |mock| {
+        let server = Server::new().add(FlakyServer::new(mock));
+        server.window(CALLS_PER_CONNECTION_MAX)
+    };
+    let bind = |server: Server| {
+        let node = net.node("server");
+        server.fabric(&node.fabric().unwrap()).bind(node.addr(7000))
+    };
+    let silent = FlakyMock::new();
+    silent.on_read(std::future::pending);
+    let first = bind(server(silent)).await.unwrap();
+    let builder = Channel::builder().fabric(&net.node("client").fabric().unwrap());
+    let channel = builder.connect(first.local_addr()).await.unwrap();
+    let service = ServiceBuilder::new()
+        .retry(retry::NotStarted::new())
+        .service(channel.service());
+    let client = FlakyClient::over(channel).layered(service);
+    let calls = (0..CALLS_PER_CONNECTION_MAX).map(|_| tokio::spawn(client.read().into_future()));
+    let calls: Vec<_> = calls.collect();
+    while first.stats().running < calls.len() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    net.crash("server");
+    drop(first);
+    net.restart("server");
+    let answers = FlakyMock::new();
+    answers.on_read(|| async { Ok(7) });
+    let _second = bind(server(answers)).await.unwrap();
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap(), 7);
+    }
+}
+
+/// "The retry budget is used up."
+#[tokio::test(start_paused = true)]
+async fn an_error_says_that_the_retry_budget_is_used_up() {
+    let (client, _, _server) = probe_with(Server::new().calls_max(0)).await;
+    let budget = TpsBudget::new(Duration::from_secs(1), 1, 0.0);
+    let service = ServiceBuilder::new()
+        .retry(retry::NotStarted::new().budget(Arc::new(budget)))
+        .service(client.channel().service());
+    let failed = service.oneshot(client.nothing()).await.unwrap_err();
+    expect(&failed, Code::Overloaded, Started::NotStarted);
+    assert_eq!(failed.call().unwrap().attempt, 2);
+    let text = failed.to_string();
+    assert!(text.ends_with("the retry budget is used up"), "{text}");
 }
 
 /// Takes its time to be ready for each call.
