@@ -10,6 +10,7 @@ use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Re
 use metrics::{SharedString, Unit};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
+use tokio_fabric::LocalPath;
 use tokio_fabric_rpc::{Cx, Result, Server, TraceContext, service};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -81,6 +82,8 @@ fn traced_calls(
     let runtime = runtime.expect("a runtime");
     let (client, _listening) = runtime.block_on(async {
         let server = Server::new().add(EchoServer::new(EchoService));
+        // Not through shared memory, as between hosts.
+        let server = server.domain(|domain| domain.local_path(LocalPath::Off));
         let listening = server.bind("127.0.0.1:0").await.expect("it listens");
         let client = EchoClient::connect(listening.local_addr()).await;
         (client.expect("a connection"), listening)

@@ -135,18 +135,37 @@ const STEPS: &[Step] = &[
     Step {
         name: "a half round trip of 64 B, manual progress, awaited",
         most: 11_185,
-        run: || manual::half_round_trips(TIMES, manual::Waiting::Awaits, Hints::new(), counted),
+        run: || {
+            manual::half_round_trips(TIMES, manual::Waiting::Awaits, manual::over_tcp(), counted)
+        },
     },
     Step {
         name: "the same, asking for turns",
         most: 9243,
         run: || {
-            manual::half_round_trips(TIMES, manual::Waiting::AsksForTurns, Hints::new(), counted)
+            manual::half_round_trips(
+                TIMES,
+                manual::Waiting::AsksForTurns,
+                manual::over_tcp(),
+                counted,
+            )
         },
     },
     Step {
         name: "the same, of domains that drive themselves, awaited",
         most: 11_011,
+        run: || {
+            manual::half_round_trips(
+                TIMES,
+                manual::Waiting::AwaitsDrivers,
+                manual::over_tcp(),
+                counted,
+            )
+        },
+    },
+    Step {
+        name: "the same, through shared memory",
+        most: 11_611,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::AwaitsDrivers, Hints::new(), counted)
         },

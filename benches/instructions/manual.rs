@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use futures::future::join;
 use tokio::runtime::{Builder, Runtime};
 use tokio_fabric::{
-    Driver, Endpoint, Error, Event, Fabric, Hints,
+    Driver, Endpoint, Error, Event, Fabric, Hints, LocalPath,
     error::Phase,
     op::{Op, Received},
 };
@@ -32,6 +32,11 @@ impl Waiting {
             Waiting::Awaits | Waiting::AsksForTurns => Driver::Manual,
         }
     }
+}
+
+/// Not through shared memory, as between hosts.
+pub fn over_tcp() -> Hints {
+    Hints::new().local_path(LocalPath::Off)
 }
 
 /// TLS with one certificate, which both ends have.
@@ -148,7 +153,7 @@ pub fn messages(times: u64, counted: fn(&mut dyn FnMut())) {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let [a, b] = runtime
-        .block_on(connected(Hints::new(), Driver::Manual))
+        .block_on(connected(over_tcp(), Driver::Manual))
         .expect("two ends");
     let mut stream = b.messages(LEN, OUTSTANDING);
     let mut buffers = vec![vec![7; LEN]; OUTSTANDING];

@@ -244,6 +244,18 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Ends the connection at once, so that the peer takes it for a loss: its operations fail with
+    /// [`ErrorKind::ConnectionReset`](crate::ErrorKind::ConnectionReset), and its
+    /// [`messages`](Endpoint::messages) yield that error. Call it before an endpoint is dropped
+    /// because something has failed: a drop is a graceful close, by which a peer that counts
+    /// nothing takes what it has received for all there is.
+    ///
+    /// This side's operations fail with Canceled, and its event queue gets one Shutdown event with
+    /// that error. What was posted and not sent is not sent. Without a connection nothing happens.
+    pub fn abort(&self) {
+        self.inner.port.abort();
+    }
+
     #[cfg(test)]
     pub(crate) fn port(&self) -> &Port {
         &self.inner.port

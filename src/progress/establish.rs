@@ -131,6 +131,16 @@ impl Port {
         }
     }
 
+    /// Ends the connection at once: the peer sees a loss.
+    pub(crate) fn abort(&self) {
+        let mut state = self.lock("abort");
+        if state.machine.lifecycle() == Lifecycle::Connected {
+            let why = "this side has aborted the connection";
+            self.fail(&mut state, Error::new(ErrorKind::Canceled, why));
+            self.waker.wake_by_ref();
+        }
+    }
+
     /// Ends the receiving of messages that came before a loss: nothing waits for them any more.
     pub(super) fn end_service(&self) {
         let mut state = self.lock("end the service");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::common::gone::is_loss;
 use crate::common::{on, on_every_backend};
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{Access, Backend, Error, ErrorKind, Event, UserContext};
@@ -186,5 +187,24 @@ fn a_peer_that_does_not_agree_is_waited_for_a_bounded_time() {
         assert_eq!(results, [Ok(()), Err(ErrorKind::Canceled)]);
         let lost = shutdown_of(&a).await.expect("it was not agreed on");
         assert_eq!(lost.kind(), ErrorKind::TimedOut);
+    });
+}
+
+/// `Endpoint::abort`: "so that the peer takes it for a loss".
+#[test]
+fn an_aborted_connection_is_no_graceful_end_for_the_peer() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.pair().await.unwrap();
+        let mut messages = b.messages(64, 4);
+        a.send("first").await.unwrap();
+        assert_eq!(&*messages.next().await.unwrap().unwrap(), b"first");
+        let waits = a.recv(vec![0; 8]).post().unwrap();
+        a.abort();
+        let own = waits.await.unwrap_err();
+        assert_eq!(own.kind(), ErrorKind::Canceled, "{own}");
+        let seen = messages.next().await.expect("no end").unwrap_err();
+        assert!(is_loss(seen.kind()), "{seen}");
+        assert!(messages.next().await.is_none());
+        a.abort(); // It has ended.
     });
 }

@@ -47,7 +47,9 @@ pub enum PeerEventKind {
     /// It is no longer connected, or could not be reached.
     Down {
         /// The reason. `None`: the connection ended in order, since it was
-        /// [idle](crate::rdm::IdlePolicy), either side disconnected it, or closed its endpoint.
+        /// [idle](crate::rdm::IdlePolicy), either side disconnected it, or closed its endpoint,
+        /// while this side waited for nothing of the peer's: an operation that the end has failed
+        /// is the reason otherwise.
         error: Option<Error>,
     },
 }
