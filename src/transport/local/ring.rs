@@ -491,6 +491,39 @@ mod tests {
         }
     }
 
+    /// docs/extension.md, section 12: the words of a direction, and where they lie.
+    #[test]
+    fn words_lie_where_the_page_says() {
+        let file = SharedFile::create(LEN).expect("a file");
+        let (mut writer, reader) = map_rings(&file, 1).expect("rings");
+        writer.begin(41);
+        assert!(!writer.publish(0x0102), "the reader is awake");
+        assert!(
+            writer.ring.words().read.sleep_until(7),
+            "as a full writer does"
+        );
+        reader.open();
+        let mut page = vec![0u8; page_size()];
+        rustix::io::pread(file.as_fd(), &mut page, 0).expect("its bytes");
+        let word = |at: usize| u64::from_ne_bytes(page[at..at + 8].try_into().unwrap());
+        let set: Vec<_> = (0..page.len())
+            .step_by(8)
+            .map(|at| (at, word(at)))
+            .filter(|(_, word)| *word != 0)
+            .collect();
+        // The first direction's reader; then the second direction, 640 bytes later.
+        let second = 640;
+        assert_eq!(
+            set,
+            [
+                (520, 1),
+                (second, 0x0102),
+                (second + 384, 7),
+                (second + 512, 42)
+            ]
+        );
+    }
+
     #[test]
     fn a_full_ring_has_room_for_nothing_until_it_is_read() {
         let ((mut writer, _), (_, mut reader)) = pair();

@@ -269,6 +269,20 @@ fn the_golden_hello_of_who_shares_receives_is_what_we_send() {
     );
 }
 
+/// docs/extension.md, section 12: the offer of shared memory.
+#[cfg(target_endian = "little")]
+#[test]
+fn the_golden_hello_of_who_offers_shared_memory_is_what_we_send() {
+    let hello = Hello {
+        local: Some(std::array::from_fn(|at| at as u8)),
+        ..some_hello()
+    };
+    let bytes = hello.encode(ByteOrder::Native, 0, |_| None);
+    assert_eq!(bytes, golden("hello local"));
+    let read = read_hello(&bytes, ByteOrder::Native, 3);
+    assert!(matches!(read, Ok(HelloDecoded::Hello { hello: read, .. }) if read == hello));
+}
+
 /// Feeds a HELLO in pieces of `step` bytes.
 fn read_hello(bytes: &[u8], order: ByteOrder, step: usize) -> Result<HelloDecoded, WireError> {
     let mut decoder = HelloDecoder::new(order);
