@@ -271,6 +271,13 @@ impl Status {
         self
     }
 
+    /// Returns the status with the reason of this one after its own text, and the same cause.
+    pub(crate) fn because_of(mut self, why: &Status) -> Status {
+        self.0.message = format!("{}: {}", self.0.message, why.reason()).into();
+        self.0.source = why.0.source.clone();
+        self
+    }
+
     /// Returns the status with this text.
     pub(crate) fn with_message(mut self, message: String) -> Status {
         self.0.message = message.into();
@@ -429,7 +436,8 @@ impl Status {
 
 /// Of a call: its method and server, the code, the time that has passed, whether the handler may
 /// have run, and the message; each once: `Store/put at 10.0.0.7:7901 (cache-2:7901): deadline of
-/// 500 ms passed after 500.3 ms, may have run`.
+/// 500 ms passed after 500.3 ms, may have run`, or `Store/get at 10.0.0.7:7901: the handler
+/// panicked (after 118.4 ms), may have run`.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.subject {
@@ -453,7 +461,11 @@ impl Status {
             }
             _ => write!(f, "{}", self.0.code)?,
         }
-        write!(f, " after {}", TimeText(call.elapsed))?;
+        let elapsed = TimeText(call.elapsed);
+        match self.0.code {
+            Code::DeadlineExceeded => write!(f, " after {elapsed}")?,
+            _ => write!(f, " (after {elapsed})")?,
+        }
         if call.attempt > 1 {
             write!(f, ", attempt {}", call.attempt)?;
         }

@@ -211,10 +211,13 @@ impl<T, E: From<Status> + CallFailure> Call<T, E> {
     }
 
     /// The trace that the call belongs to. Default: that of the call whose handler makes this one;
-    /// with the feature `opentelemetry`, that of the span in which the call is first polled.
-    pub fn trace(mut self, trace: TraceContext) -> Self {
-        let extras = self.call.extras();
-        (extras.trace, extras.inherits_trace) = (Some(trace), false);
+    /// with the feature `opentelemetry`, that of the span in which the call is first polled. `None`
+    /// leaves it as it is, so that what [`TraceContext::from_traceparent`] returns can be passed.
+    pub fn trace(mut self, trace: impl Into<Option<TraceContext>>) -> Self {
+        if let Some(trace) = trace.into() {
+            let extras = self.call.extras();
+            (extras.trace, extras.inherits_trace) = (Some(trace), false);
+        }
         self
     }
 
@@ -257,6 +260,15 @@ impl<T, E> Call<T, E> {
     /// Makes the status one of this call.
     pub(super) fn describe(&self, status: &mut Status) {
         self.call.describe(status);
+    }
+
+    /// Returns the status of the call, which has waited since `begun` until its deadline, and was
+    /// not polled.
+    pub(super) fn late(&mut self, what: &'static str, begun: Instant) -> Status {
+        self.call.record.begun.get_or_insert(begun);
+        let mut status = self.call.late(what);
+        self.call.describe(&mut status);
+        status
     }
 
     /// Returns the runtime of the call's channel.
@@ -457,10 +469,7 @@ impl AnyCall {
             }
             self.state = State::Done;
             let begun = match self.time_left() {
-                Some(Duration::ZERO) => {
-                    let what = "it waited for a connection";
-                    Err(Status::not_started(Code::DeadlineExceeded, what))
-                }
+                Some(Duration::ZERO) => Err(self.late("it waited for a connection")),
                 left => self.begin(left, cx.waker()),
             };
             if let Err(status) = begun {
@@ -578,6 +587,17 @@ impl AnyCall {
         });
         self.state = State::Waiting;
         self.extras().waiting = Some(Box::pin(waiting));
+    }
+
+    /// Returns the status of a call that waited in vain until its deadline. If its channel is not
+    /// connected, that is the cause.
+    fn late(&self, what: &'static str) -> Status {
+        let status = Status::not_started(Code::DeadlineExceeded, what);
+        let current = self.record.channel.current();
+        match current.with_machine(|machine| machine.why_ended().cloned()) {
+            Some(why) => status.because_of(&why),
+            None => status,
+        }
     }
 
     /// Makes the status one of this call.

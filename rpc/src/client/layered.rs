@@ -10,7 +10,9 @@ use tower_service::Service;
 
 use super::{Call, FailedCall, LendingCall, Loan};
 use crate::drive::within_runtime;
-use crate::status::{CallFailure, Code, Status};
+#[cfg(doc)]
+use crate::status::Code;
+use crate::status::{CallFailure, Status};
 
 /// How a generated client sends its calls: directly over its channel ([`DirectPath`]), or through a
 /// service ([`LayeredPath`]).
@@ -65,8 +67,8 @@ impl<T, E: From<Status>> sealed::Description for Call<T, E> {
         Call::fix_deadline(self, begun)
     }
 
-    fn fail(self, status: Status) -> E {
-        status.into()
+    fn fail_late(mut self, what: &'static str, begun: Instant) -> E {
+        self.late(what, begun).into()
     }
 
     forward!(Call);
@@ -79,8 +81,8 @@ impl<T, E: From<Status> + CallFailure, L: Loan> sealed::Description for LendingC
         LendingCall::fix_deadline(self, begun)
     }
 
-    fn fail(self, status: Status) -> Self::Error {
-        LendingCall::fail(self, status)
+    fn fail_late(self, what: &'static str, begun: Instant) -> Self::Error {
+        LendingCall::fail_late(self, what, begun)
     }
 
     forward!(LendingCall);
@@ -90,8 +92,6 @@ mod sealed {
     use tokio::runtime::Handle;
     use tokio::time::Instant;
 
-    use crate::status::Status;
-
     pub trait Description {
         type Error;
 
@@ -99,8 +99,8 @@ mod sealed {
         fn runtime(&self) -> &Handle;
         /// Fixes the deadline, counted from `begun`; returns it.
         fn fix_deadline(&mut self, begun: Instant) -> Option<Instant>;
-        /// Ends the call before it has begun.
-        fn fail(self, status: Status) -> Self::Error;
+        /// Ends the call, which has waited in vain since `begun` until its deadline.
+        fn fail_late(self, what: &'static str, begun: Instant) -> Self::Error;
         /// Makes the call, and its clones, a further attempt of one whose first attempt began then.
         #[cfg(feature = "tower")]
         fn attempt_again(&mut self, begun: Instant);
@@ -190,7 +190,8 @@ impl<S> fmt::Debug for LayeredPath<S> {
 ///
 /// Awaiting it waits until a clone of the service is ready, makes the call, and returns the
 /// service's response. The call's deadline runs from the first poll, so that it covers the wait: a
-/// call that gets no service until then fails with [`Code::DeadlineExceeded`], as not started.
+/// call that gets no service until then fails with [`Code::DeadlineExceeded`], as not started. Its
+/// error names the server of the client's own channel, and why that is not connected if it is not.
 ///
 /// # Cancel safety
 /// Dropping the future cancels the call, unless a layer decouples the two.
@@ -203,8 +204,8 @@ pub struct LayeredCall<S, C> {
 impl<S, C> LayeredCall<S, C> {
     /// Configures the call, which is a [`Call`](crate::Call) or a
     /// [`LendingCall`](crate::LendingCall): its deadline, its metadata. A service has to take the
-    /// kind of call that the method returns; `retry::NotStarted` does not take a `LendingCall`,
-    /// whose buffer cannot be cloned.
+    /// kind of call that the method returns; layers that may make a call twice take a
+    /// `LendingCall` if its memory can be cloned, as `Bytes` that are lent for reading.
     pub fn with(mut self, set: impl FnOnce(C) -> C) -> Self {
         self.call = set(self.call);
         self
@@ -228,7 +229,8 @@ where
             mut call,
         } = self;
         Box::pin(async move {
-            let deadline = call.fix_deadline(Instant::now());
+            let begun = Instant::now();
+            let deadline = call.fix_deadline(begun);
             let runtime = call.runtime().clone();
             let ready = poll_fn(|task| service.poll_ready(task));
             let is_ready = match deadline {
@@ -243,8 +245,7 @@ where
             };
             if !is_ready? {
                 let what = "it waited for a service that is ready";
-                let status = Status::not_started(Code::DeadlineExceeded, what);
-                return Err(call.fail(status).into());
+                return Err(call.fail_late(what, begun).into());
             }
             service.call(call).await
         })

@@ -278,10 +278,15 @@ impl<T, E: From<Status> + CallFailure, L: Loan> LendingCall<T, E, L> {
         self.call.attempt_again(begun);
     }
 
-    /// Ends the call before it has begun: its memory was not lent.
-    pub(crate) fn fail(mut self, status: Status) -> FailedCall<L::Buffers, E> {
+    /// Ends the call, which has waited in vain until its deadline; see [`Call::late`]. Its memory
+    /// was not lent.
+    pub(super) fn fail_late(
+        mut self,
+        what: &'static str,
+        begun: Instant,
+    ) -> FailedCall<L::Buffers, E> {
         FailedCall {
-            error: status.into(),
+            error: self.call.late(what, begun).into(),
             buffers: self.loan.take(),
         }
     }
@@ -311,7 +316,7 @@ impl<T, E: From<Status> + CallFailure, L: Loan> LendingCall<T, E, L> {
     }
 
     /// As [`Call::trace`].
-    pub fn trace(mut self, trace: TraceContext) -> Self {
+    pub fn trace(mut self, trace: impl Into<Option<TraceContext>>) -> Self {
         self.call = self.call.trace(trace);
         self
     }

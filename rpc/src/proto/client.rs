@@ -264,6 +264,14 @@ impl<W> ClientMachine<W> {
         matches!(self.state, State::Ended(_))
     }
 
+    /// Returns why no call can be made any more, if the connection has ended.
+    pub fn why_ended(&self) -> Option<&Status> {
+        match &self.state {
+            State::Ended(status) => Some(status),
+            State::Open | State::Draining => None,
+        }
+    }
+
     /// Returns whether the server takes no new calls and none is open.
     pub fn is_drained(&self) -> bool {
         matches!(self.state, State::Draining) && self.open == 0

@@ -28,7 +28,13 @@ pub(crate) const TRACE_STATE: &str = "tracestate";
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
 /// let (channel, _server) = testing::pair(TraceServer::new(Tracer)).await?;
 /// let trace = TraceContext { trace_id: [7; 16], span_id: [1; 8], flags: 1 };
-/// assert_eq!(TraceClient::over(channel).id().trace(trace).await?, [7; 16]);
+/// let client = TraceClient::over(channel);
+/// assert_eq!(client.id().trace(trace).await?, [7; 16]);
+/// // Of a request by HTTP, whose header may be absent or malformed.
+/// let header = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+/// let id = client.id().trace(header.and_then(TraceContext::from_traceparent)).await?;
+/// assert_eq!(id[..2], [0x0a, 0xf7]);
+/// assert_eq!(client.id().trace(None).await?, [0; 16]);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

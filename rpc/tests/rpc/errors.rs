@@ -50,14 +50,24 @@ async fn an_error_names_method_peer_time_and_whether_it_ran_once() {
         text.starts_with(&head) && text.ends_with(" ms, may have run"),
         "{text}"
     );
-    // The error of a handler has run, which goes without saying.
-    let failed = client.fail(17).await.unwrap_err().to_string();
+    // The time stands where it reads, and the method stands once.
+    let panicked = client.panic().await.unwrap_err().to_string();
     let head = format!(
-        "Probe/fail at {}: application error 17 after ",
+        "Probe/panic at {}: the handler panicked (after ",
         server.local_addr()
     );
     assert!(
-        failed.starts_with(&head) && failed.ends_with("s: as it was asked to"),
+        panicked.starts_with(&head) && panicked.ends_with("s), may have run"),
+        "{panicked}"
+    );
+    // The error of a handler has run, which goes without saying.
+    let failed = client.fail(17).await.unwrap_err().to_string();
+    let head = format!(
+        "Probe/fail at {}: application error 17 (after ",
+        server.local_addr()
+    );
+    assert!(
+        failed.starts_with(&head) && failed.ends_with("s): as it was asked to"),
         "{failed}"
     );
 }
@@ -79,7 +89,7 @@ async fn an_error_names_the_name_that_was_looked_up() {
     expect(&failed, Code::Unavailable, Started::NotStarted);
     let text = failed.to_string();
     assert!(
-        text.starts_with("Probe/nothing at no-such-host.invalid:80: not connected after "),
+        text.starts_with("Probe/nothing at no-such-host.invalid:80: not connected (after "),
         "{text}"
     );
     expect_once(&text, "no-such-host.invalid:80");

@@ -78,15 +78,24 @@ async fn a_layered_call_waits_for_a_service_until_its_deadline() {
     let late = client.put(Lend::read(vec![3; 7])).await.unwrap_err();
     assert_eq!(begin.elapsed(), Duration::from_secs(10));
     expect(late.error(), Code::DeadlineExceeded, Started::NotStarted);
+    assert_eq!(late.error().call().unwrap().method, "Store/put");
     assert_eq!(late.into_parts().1, Some(vec![3; 7]));
     let soon = Duration::from_millis(30);
     let late = client.count(4).with(|call| call.deadline(soon)).await;
-    expect(
-        &late.unwrap_err(),
-        Code::DeadlineExceeded,
-        Started::NotStarted,
-    );
+    let late = late.map(drop).unwrap_err();
+    expect(&late, Code::DeadlineExceeded, Started::NotStarted);
     assert_eq!(begin.elapsed(), Duration::from_secs(10) + soon);
+    // It has the words of a call without layers.
+    let call = late.call().unwrap();
+    assert_eq!((call.method, call.address), ("Store/count", Some(nowhere)));
+    assert_eq!((call.elapsed, call.limit), (soon, Some(soon)));
+    let plain = StoreClient::over(channel).count(4).deadline(soon);
+    let plain = plain.wait_for_ready().await.map(drop).unwrap_err();
+    let (late, plain) = (late.to_string(), plain.to_string());
+    let cause = "not started: it waited for a service that is ready: connection refused";
+    assert!(late.contains(cause), "{late}");
+    let cause = "not started: it waited for a connection: connection refused";
+    assert!(plain.contains(cause), "{plain}");
 }
 
 /// "Readiness belongs to one clone": the room that it has seen is its own.
