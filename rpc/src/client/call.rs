@@ -262,6 +262,10 @@ impl<T, E> Call<T, E> {
         self.call.describe(status);
     }
 
+    pub(super) fn record(&self) -> CallRecord {
+        self.call.record.clone()
+    }
+
     /// Returns the status of the call, which has waited since `begun` until its deadline, and was
     /// not polled.
     pub(super) fn late(&mut self, what: &'static str, begun: Instant) -> Status {
@@ -589,15 +593,10 @@ impl AnyCall {
         self.extras().waiting = Some(Box::pin(waiting));
     }
 
-    /// Returns the status of a call that waited in vain until its deadline. If its channel is not
-    /// connected, that is the cause.
+    /// Returns the status of a call that waited in vain until its deadline.
     fn late(&self, what: &'static str) -> Status {
-        let status = Status::not_started(Code::DeadlineExceeded, what);
-        let current = self.record.channel.current();
-        match current.with_machine(|machine| machine.why_ended().cloned()) {
-            Some(why) => status.because_of(&why),
-            None => status,
-        }
+        let late = Status::not_started(Code::DeadlineExceeded, what);
+        self.record.late(late)
     }
 
     /// Makes the status one of this call.

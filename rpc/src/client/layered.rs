@@ -10,6 +10,7 @@ use tower_service::Service;
 
 use super::{Call, FailedCall, LendingCall, Loan};
 use crate::drive::within_runtime;
+use crate::limits::LAYERS_GRACE;
 #[cfg(doc)]
 use crate::status::Code;
 use crate::status::{CallFailure, Status};
@@ -71,6 +72,13 @@ impl<T, E: From<Status>> sealed::Description for Call<T, E> {
         self.late(what, begun).into()
     }
 
+    fn overdue(&self) -> Option<sealed::Overdue<E>> {
+        Some(sealed::Overdue {
+            record: self.record(),
+            fail: E::from,
+        })
+    }
+
     forward!(Call);
 }
 
@@ -85,12 +93,20 @@ impl<T, E: From<Status> + CallFailure, L: Loan> sealed::Description for LendingC
         LendingCall::fail_late(self, what, begun)
     }
 
+    /// Its memory comes back from the layers only.
+    fn overdue(&self) -> Option<sealed::Overdue<Self::Error>> {
+        None
+    }
+
     forward!(LendingCall);
 }
 
 mod sealed {
     use tokio::runtime::Handle;
     use tokio::time::Instant;
+
+    use crate::client::request::CallRecord;
+    use crate::status::{Code, Status};
 
     pub trait Description {
         type Error;
@@ -101,6 +117,8 @@ mod sealed {
         fn fix_deadline(&mut self, begun: Instant) -> Option<Instant>;
         /// Ends the call, which has waited in vain since `begun` until its deadline.
         fn fail_late(self, what: &'static str, begun: Instant) -> Self::Error;
+        /// Returns what ends the call when layers keep it beyond its deadline, if that may be.
+        fn overdue(&self) -> Option<Overdue<Self::Error>>;
         /// Makes the call, and its clones, a further attempt of one whose first attempt began then.
         #[cfg(feature = "tower")]
         fn attempt_again(&mut self, begun: Instant);
@@ -113,6 +131,24 @@ mod sealed {
         /// Returns the domain of the call's channel.
         #[cfg(feature = "tower")]
         fn domain(&self) -> &tokio_fabric::Domain;
+    }
+
+    /// What is needed of a call to fail it when layers have it.
+    #[allow(missing_debug_implementations, reason = "it is not public")]
+    pub struct Overdue<E> {
+        pub(in crate::client) record: CallRecord,
+        pub(in crate::client) fail: fn(Status) -> E,
+    }
+
+    impl<E> Overdue<E> {
+        pub(in crate::client) fn fail(mut self, begun: Instant, deadline: Instant) -> E {
+            self.record.begun = Some(begun);
+            let what = "the layers were about to make it again";
+            let late = Status::maybe_ran(Code::DeadlineExceeded, what);
+            let mut late = self.record.late(late);
+            self.record.describe(&mut late, None, None, Some(deadline));
+            (self.fail)(late)
+        }
     }
 
     pub trait Sealed {}
@@ -192,6 +228,8 @@ impl<S> fmt::Debug for LayeredPath<S> {
 /// service's response. The call's deadline runs from the first poll, so that it covers the wait: a
 /// call that gets no service until then fails with [`Code::DeadlineExceeded`], as not started. Its
 /// error names the server of the client's own channel, and why that is not connected if it is not.
+/// A call that a layer is about to make again when the deadline passes ends 100 ms later, as
+/// possibly run; one that lends memory goes on until the layer has given it back.
 ///
 /// # Cancel safety
 /// Dropping the future cancels the call, unless a layer decouples the two.
@@ -236,7 +274,7 @@ where
             let is_ready = match deadline {
                 Some(deadline) => {
                     let ready = async { timeout_at(deadline, ready).await };
-                    match within_runtime(runtime, ready).await {
+                    match within_runtime(runtime.clone(), ready).await {
                         Ok(ready) => ready.map(|()| true),
                         Err(_) => Ok(false),
                     }
@@ -247,7 +285,17 @@ where
                 let what = "it waited for a service that is ready";
                 return Err(call.fail_late(what, begun).into());
             }
-            service.call(call).await
+            let overdue = call.overdue();
+            let end = service.call(call);
+            let (Some(deadline), Some(overdue)) = (deadline, overdue) else {
+                return end.await;
+            };
+            let last = deadline.checked_add(LAYERS_GRACE).unwrap_or(deadline);
+            let end = async { timeout_at(last, end).await };
+            match within_runtime(runtime, end).await {
+                Ok(end) => end,
+                Err(_) => Err(overdue.fail(begun, deadline).into()),
+            }
         })
     }
 }

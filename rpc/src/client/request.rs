@@ -312,6 +312,17 @@ impl CallRecord {
         let _ = at;
     }
 
+    /// Returns the status of a call that waited in vain. If its channel is not connected, that is
+    /// the cause.
+    #[cold]
+    pub(super) fn late(&self, status: Status) -> Status {
+        let current = self.channel.current();
+        match current.with_machine(|machine| machine.why_ended().cloned()) {
+            Some(why) => status.because_of(&why),
+            None => status,
+        }
+    }
+
     /// Makes the status one of this call, which has this deadline and is on this connection, if it
     /// is on one. Only a call that fails comes here.
     #[cold]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_fabric::testing::Net;
-use tokio_fabric_rpc::limits::CALLS_PER_CONNECTION_MAX;
+use tokio_fabric_rpc::limits::{CALLS_PER_CONNECTION_MAX, LAYERS_GRACE};
 use tokio_fabric_rpc::{
     Balance, Call, Channel, ChannelService, Code, Cx, HedgeLayer, Lend, Pull, Reply, Request,
     Result, Route, RouteFuture, Server, Started, Status, Streaming, retry, service, testing,
@@ -292,6 +292,39 @@ async fn a_whole_window_is_retried_when_the_server_restarts() {
     for call in calls {
         assert_eq!(call.await.unwrap().unwrap(), 7);
     }
+}
+
+/// A call that is to be made again ends by its deadline, though the server does not return.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_to_be_made_again_ends_by_its_deadline() {
+    let net = Net::new(64);
+    let node = net.node("server");
+    let silent = FlakyMock::new();
+    silent.on_read(std::future::pending);
+    let server = Server::new().add(FlakyServer::new(silent));
+    let server = server.fabric(&node.fabric().unwrap()).bind(node.addr(7000));
+    let server = server.await.unwrap();
+    let builder = Channel::builder().fabric(&net.node("client").fabric().unwrap());
+    let channel = builder.connect(server.local_addr()).await.unwrap();
+    let service = ServiceBuilder::new()
+        .retry(retry::NotStarted::new())
+        .service(channel.service());
+    let client = FlakyClient::over(channel).layered(service);
+    let within = Duration::from_secs(2);
+    let call = client.read().with(|it| it.deadline(within));
+    let (begin, call) = (Instant::now(), tokio::spawn(call.into_future()));
+    while server.stats().running < 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    net.crash("server");
+    drop(server);
+    let late = timeout(2 * within, call).await.expect("it ends").unwrap();
+    let late = late.unwrap_err();
+    expect(&late, Code::DeadlineExceeded, Started::MaybeRan);
+    assert_eq!(begin.elapsed(), within + LAYERS_GRACE);
+    assert_eq!(late.call().unwrap().method, "Flaky/read");
+    let text = late.to_string();
+    assert!(text.contains("connection refused"), "{text}");
 }
 
 /// "The retry budget is used up."
