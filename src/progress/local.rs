@@ -145,6 +145,10 @@ impl PortHandle {
         is_this.then(|| then(&port, &mut state))
     }
 
+    fn is_current(&self) -> bool {
+        self.with(|_, _| ()).is_some()
+    }
+
     /// The rendezvous has ended.
     fn met(&self, met: Result<LocalParts>) {
         self.with(|port, state| {
@@ -257,7 +261,7 @@ impl Port {
                     && self.admit(state)
                 {
                     let handle = self.handle(state);
-                    run_blocking(move || match meet(&theirs) {
+                    run_blocking(move || match meet(&theirs, || handle.is_current()) {
                         Ok(None) => handle.came_too_early(),
                         Ok(Some(parts)) => handle.met(Ok(parts)),
                         Err(error) => handle.met(Err(error)),

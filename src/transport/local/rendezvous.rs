@@ -107,12 +107,12 @@ fn host_tag(incarnation: u64) -> Option<[u8; 8]> {
 }
 
 /// Meets the peer that has made this offer. Blocks, for two steps and as many pauses as there may
-/// be. `None`: it did not expect this side, or not yet.
+/// be while the connection `is_wanted`. `None`: it did not expect this side, or not yet.
 ///
 /// # Errors
 /// It is in another network namespace, or of another user, or turns this side away, or something is
 /// lacking at either side.
-pub(crate) fn meet(offer: &LocalOffer) -> Result<Option<LocalParts>> {
+pub(crate) fn meet(offer: &LocalOffer, is_wanted: impl Fn() -> bool) -> Result<Option<LocalParts>> {
     for _ in 0..LOCAL_PAUSES_MAX {
         match try_to_meet(offer) {
             Ok(None) => {}
@@ -121,6 +121,9 @@ pub(crate) fn meet(offer: &LocalOffer) -> Result<Option<LocalParts>> {
         }
         // It may not have seen yet that the connection is up, which is a matter of moments.
         std::thread::park_timeout(LOCAL_PAUSE);
+        if !is_wanted() {
+            return Ok(None);
+        }
     }
     try_to_meet(offer)
 }
@@ -419,12 +422,12 @@ mod tests {
     }
 
     fn met(offer: &LocalOffer) -> LocalParts {
-        let met = meet(offer).expect("it answers");
+        let met = meet(offer, || true).expect("it answers");
         met.expect("it is expected")
     }
 
     fn is_unknown(offer: &LocalOffer) {
-        assert!(meet(offer).expect("it answers").is_none());
+        assert!(meet(offer, || true).expect("it answers").is_none());
     }
 
     #[test]
@@ -450,7 +453,7 @@ mod tests {
     fn a_peer_that_is_turned_away_learns_why() {
         let offer = offer(7, token(8)).expect("an offer");
         let _expectation = Expectation::new(offer.token, || None).expect("a thread");
-        let error = meet(&offer).expect_err("it is turned away");
+        let error = meet(&offer, || true).expect_err("it is turned away");
         assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
     }
 
@@ -487,6 +490,20 @@ mod tests {
         let _expectation = Expectation::new(offer.token, when_asked).expect("a thread");
         early.join().expect("they meet");
         parts.recv().expect("it came");
+    }
+
+    /// A runtime that ends waits for what blocks on its threads.
+    #[test]
+    fn no_connection_that_has_ended_is_waited_for() {
+        let (offer, _other, _) = expected(12);
+        let unknown = LocalOffer {
+            token: token(13),
+            ..offer
+        };
+        let asked = std::cell::Cell::new(0);
+        let is_wanted = || asked.replace(asked.get() + 1) == 0;
+        assert!(meet(&unknown, is_wanted).expect("it answers").is_none());
+        assert_eq!(asked.get(), 2);
     }
 
     #[test]
