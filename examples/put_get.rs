@@ -41,6 +41,7 @@ async fn call(fabric: Fabric, address: std::net::SocketAddr) -> Result<()> {
     peer.write(b"hello".to_vec(), remote.slice(0..5)?).await?;
     let (n, bytes) = peer.read(vec![0; 5], remote.slice(0..5)?).await?;
     println!("got back: {}", String::from_utf8_lossy(&bytes[..n]));
+    println!("by way of: {}", peer.path()); // `local` once it is busy
     peer.send("bye").delivery_complete().await?;
     Ok(())
 }

@@ -238,8 +238,6 @@ pub const DIRECT_PIECE_MAX: usize = 1 << 20;
 pub const LOCAL_RING_LEN: usize = 1 << 20;
 pub(crate) const LOCAL_RING_LEN_MIN: usize = 64 << 10;
 pub(crate) const LOCAL_RING_LEN_MAX: usize = 4 << 20;
-/// Pages of a ring that an idle connection keeps: heartbeats need one now and then.
-pub(crate) const LOCAL_IDLE_PAGES: usize = 2;
 /// Bytes that are copied at a time on their way from a ring to a payload: they stay in the
 /// processor's first cache.
 pub(crate) const LOCAL_COPY_LEN: usize = 8 << 10;
@@ -249,7 +247,7 @@ pub(crate) const LOCAL_PIECE_LEN: usize = 64 << 10;
 /// How long one step may take by which two processes come to share memory.
 pub(crate) const LOCAL_STEP_MAX: Duration = Duration::from_secs(2);
 /// By how much less traffic the side that has accepted expects to be asked for shared memory.
-pub(crate) const LOCAL_EXPECTS_EARLIER: u64 = 8;
+pub(crate) const LOCAL_EXPECTS_EARLIER: u64 = 2;
 /// How long a side pauses that meets its peer too early, and how often.
 pub(crate) const LOCAL_PAUSE: Duration = Duration::from_millis(25);
 pub(crate) const LOCAL_PAUSES_MAX: usize = 20;
@@ -568,7 +566,7 @@ mod ring {
     /// Measured on loopback, 64-byte ping-pong in one thread: 16.6 µs per round trip with
     /// multishot, 19.9 without. A multishot that is armed in front of 1 MiB payloads makes them go
     /// through staging buffers, which halves their rate.
-    pub(crate) const RING_STAGES_BEFORE_MULTISHOT: u32 = 8;
+    pub(crate) const RING_STAGES_BEFORE_MULTISHOT: u8 = 8;
 }
 
 const _: () = assert!(HEADER_SIZE_MAX == 16 + 8 + RMA_IOV_LIMIT * 24);

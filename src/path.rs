@@ -52,7 +52,7 @@ pub enum NotLocal {
     NotConnected,
     /// This side does not allow it ([`LocalPath::Off`]).
     Off,
-    /// The backend has no such way: it is `loopback` or `io-uring`, or the connection is secure.
+    /// The backend has no such way: it is `loopback`, or the connection is secure.
     Backend,
     /// The peer does not offer it: it is not of this library, or does not allow it.
     NotOffered,

@@ -180,7 +180,7 @@ impl Endpoint {
     /// one number for each. `None` before the connection is established, and for a peer that only
     /// supports libfabric's protocol.
     pub fn peer_incarnation(&self) -> Option<u64> {
-        self.inner.port.peer_hello().map(|hello| hello.incarnation)
+        self.inner.port.peer_incarnation()
     }
 
     /// True while both sides can send.

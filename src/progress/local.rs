@@ -59,10 +59,10 @@ pub(super) enum LocalState {
 }
 
 /// What a side does once there is traffic.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum NextStep {
-    /// It asks the peer, which has made an offer with its HELLO.
-    Ask,
+    /// It asks the peer, which has made this offer with its HELLO.
+    Ask(Box<LocalOffer>),
     /// It expects the peer, with the token of its own offer.
     Expect(Token),
 }
@@ -161,10 +161,10 @@ impl PortHandle {
     }
 
     /// The peer did not expect this side, or not yet.
-    fn came_too_early(&self) {
+    fn came_too_early(&self, theirs: Box<LocalOffer>) {
         self.with(|port, state| {
             if let LocalState::Sharing { .. } = state.io.path {
-                port.await_traffic(state, NextStep::Ask);
+                port.await_traffic(state, NextStep::Ask(theirs));
             }
         });
     }
@@ -223,20 +223,28 @@ impl Port {
         let LocalState::Offered { token, asks } = state.io.path else {
             return;
         };
-        let is_here = theirs(state).map(|(offer, number)| is_of_this_host(&offer, number));
-        let next = match is_here {
-            None => LocalState::Network(NotLocal::NotOffered),
-            Some(false) => LocalState::Network(NotLocal::OtherHost),
-            Some(true) if asks => return self.await_traffic(state, NextStep::Ask),
-            Some(true) => return self.await_traffic(state, NextStep::Expect(token)),
+        let theirs = state.machine.take_peer_local();
+        let number = state.machine.peer_hello().map(|it| it.incarnation);
+        let why_not = match theirs.map(|it| LocalOffer::from_bytes(*it)).zip(number) {
+            None => NotLocal::NotOffered,
+            Some((theirs, number)) if !is_of_this_host(&theirs, number) => NotLocal::OtherHost,
+            Some((theirs, _)) => {
+                return self.await_traffic(
+                    state,
+                    match asks {
+                        true => NextStep::Ask(Box::new(theirs)),
+                        false => NextStep::Expect(token),
+                    },
+                );
+            }
         };
-        self.set_local(state, next);
+        self.set_local(state, LocalState::Network(why_not));
     }
 
     fn await_traffic(&self, state: &mut PortState, next: NextStep) {
         let after = self.engine.local.after;
         let after = match next {
-            NextStep::Ask => after,
+            NextStep::Ask(_) => after,
             NextStep::Expect(_) => after / LOCAL_EXPECTS_EARLIER,
         };
         let at = state.counts.moves() + after;
@@ -246,23 +254,24 @@ impl Port {
     /// Takes the next step to shared memory once there is traffic. Called with every turn.
     #[inline]
     pub(super) fn localize_if_busy(&self, state: &mut PortState) {
-        if let LocalState::Quiet { next, at } = state.io.path
+        if let LocalState::Quiet { at, .. } = state.io.path
             && state.counts.moves() >= at
         {
-            self.take_next_step(state, next);
+            self.take_next_step(state);
         }
     }
 
     #[cold]
-    fn take_next_step(&self, state: &mut PortState, next: NextStep) {
-        match next {
-            NextStep::Ask => {
-                if let Some((theirs, _)) = theirs(state)
-                    && self.admit(state)
-                {
+    fn take_next_step(&self, state: &mut PortState) {
+        let LocalState::Quiet { next, .. } = &state.io.path else {
+            return;
+        };
+        match next.clone() {
+            NextStep::Ask(theirs) => {
+                if self.admit(state) {
                     let handle = self.handle(state);
                     run_blocking(move || match meet(&theirs, || handle.is_current()) {
-                        Ok(None) => handle.came_too_early(),
+                        Ok(None) => handle.came_too_early(theirs),
                         Ok(Some(parts)) => handle.met(Ok(parts)),
                         Err(error) => handle.met(Err(error)),
                     });
@@ -327,12 +336,6 @@ impl Port {
             _ => Path::Network(NotLocal::NotYet),
         }
     }
-}
-
-/// Returns what the peer has offered with its HELLO, and the number of its domain.
-fn theirs(state: &PortState) -> Option<(LocalOffer, u64)> {
-    let hello = state.machine.peer_hello()?;
-    Some((LocalOffer::from_bytes(hello.local?), hello.incarnation))
 }
 
 impl PortState {

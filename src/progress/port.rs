@@ -28,7 +28,7 @@ use crate::proto::{Connection, Lifecycle, OpKey, Sizes};
 use crate::random::RandomSource;
 use crate::slab::Key;
 use crate::sync::{Lock, MutexGuard};
-use crate::wire::{Hello, Nonce};
+use crate::wire::Nonce;
 
 use super::closed::{CloseNotify, CloseWatch};
 use super::engine::Engine;
@@ -220,8 +220,9 @@ impl Port {
     }
 
     /// Returns the peer's HELLO; `None` before it is connected, and for a plain peer.
-    pub(crate) fn peer_hello(&self) -> Option<Hello> {
-        self.lock("peer").machine.peer_hello().copied()
+    pub(crate) fn peer_incarnation(&self) -> Option<u64> {
+        let state = self.lock("peer");
+        state.machine.peer_hello().map(|hello| hello.incarnation)
     }
 
     pub(crate) fn unexpected_bytes(&self) -> usize {

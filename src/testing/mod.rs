@@ -66,7 +66,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fabric::{Fabric, discover};
 use crate::id::FabricAddr;
 use crate::info::{Driver, Hints};
-use crate::limits::LOCAL_TRAFFIC_MIN;
 use crate::path::LocalPath;
 use crate::random::RandomSource;
 use crate::transport::{Backend, Faults, Host, LoopbackNet, TransportOptions};
@@ -113,16 +112,9 @@ pub struct Net {
     is_faulty: bool,
     driver: Driver,
     local_path: LocalPath,
-    local_after: u64,
+    local_after: Option<u64>,
     #[cfg(feature = "tls")]
     tls: Option<crate::tls::TlsConfig>,
-}
-
-/// See [`Net::local_after`].
-fn local_after() -> u64 {
-    let set = std::env::var("TOKIO_FABRIC_LOCAL_AFTER").ok();
-    set.and_then(|it| it.parse().ok())
-        .unwrap_or(LOCAL_TRAFFIC_MIN)
 }
 
 impl Net {
@@ -156,7 +148,7 @@ impl Net {
             faults: Faults::new(FaultPlan::seeded(seed)),
             driver: Driver::Task,
             local_path: LocalPath::Auto,
-            local_after: local_after(),
+            local_after: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -214,11 +206,11 @@ impl Net {
     }
 
     /// The same network, whose connections ask for shared memory once they have sent and received
-    /// so many times: 0, as soon as they are connected. The default is that of production, 64, or
-    /// the value of the environment's `TOKIO_FABRIC_LOCAL_AFTER`, by which all tests of a program
-    /// can be run through shared memory.
+    /// so many times: 0, as soon as they are connected. The default is that of production, 64. In a
+    /// program with the feature `test-util` the environment's `TOKIO_FABRIC_LOCAL_AFTER` is the
+    /// default of every fabric, so that all its tests can be run through shared memory.
     pub fn local_after(mut self, moves: u64) -> Net {
-        self.local_after = moves;
+        self.local_after = Some(moves);
         self
     }
 
@@ -260,6 +252,7 @@ impl Net {
         for info in &mut infos {
             info.domain.set_driver(self.driver);
         }
+        let default = TransportOptions::default();
         let transport = TransportOptions {
             backend: Some(self.backend),
             net: Some(Arc::clone(&self.loopback)),
@@ -272,8 +265,8 @@ impl Net {
                 None if self.local_path == LocalPath::Off => LocalPath::Off,
                 _ => hints.chosen_local_path(),
             },
-            local_after: self.local_after,
-            ..TransportOptions::default()
+            local_after: self.local_after.unwrap_or(default.local_after),
+            ..default
         };
         Ok(Fabric::with_transport(&hints, infos, transport))
     }

@@ -79,9 +79,22 @@ impl Default for TransportOptions {
             random: RandomSource::default(),
             runner: Runner::Task,
             local_path: LocalPath::default(),
-            local_after: LOCAL_TRAFFIC_MIN,
+            local_after: local_after(),
         }
     }
+}
+
+/// How often a connection has sent and received before it asks for shared memory. In test programs
+/// a variable of the environment sets it, so that all their connections can be sent that way.
+fn local_after() -> u64 {
+    #[cfg(any(test, feature = "test-util"))]
+    if let Some(Ok(set)) = std::env::var("TOKIO_FABRIC_LOCAL_AFTER")
+        .ok()
+        .map(|it| it.parse())
+    {
+        return set;
+    }
+    LOCAL_TRAFFIC_MIN
 }
 
 /// A transport, and the executor of its driver.

@@ -35,8 +35,8 @@ pub(super) trait Stream: Send {
     /// Reports the peer's end, without reading.
     fn poll_watch(&mut self, io: &mut Submissions);
 
-    /// Called before bytes go another way: from now on nothing that is in flight takes bytes which
-    /// are not asked for.
+    /// Called before bytes go another way. From now on the stream keeps no receive in flight that
+    /// nothing asks for: it would take bytes at a time when the carrier counts them.
     fn localized(&mut self) {}
 
     /// Ready once the peer has ended its stream, or the connection is broken; the bytes that follow

@@ -23,7 +23,7 @@ const SEAL: u16 = 0x8010;
 const SEAL_HEAD: [u8; HEAD_SIZE] = [0x80, 0x10, 0, 32];
 
 /// The values that one side states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// A random number that differs in each life of a domain; not 0.
     pub(crate) incarnation: u64,
@@ -40,8 +40,8 @@ pub(crate) struct Hello {
     /// endpoints no messages are.
     pub(crate) announce_min: Option<u64>,
     /// How a peer on the same host comes to share memory with its sender; `None`: it does not. What
-    /// the bytes mean is the transport's.
-    pub(crate) local: Option<[u8; LOCAL_SIZE]>,
+    /// the bytes mean is the transport's. Boxed: a connection keeps its peer's HELLO, and not this.
+    pub(crate) local: Option<Box<[u8; LOCAL_SIZE]>>,
 }
 
 /// Bytes of the value for a peer on the same host.
@@ -99,7 +99,7 @@ impl Hello {
             put(ANNOUNCING, &announce_min.to_be_bytes());
         }
         if let Some(local) = &self.local {
-            put(LOCAL, local);
+            put(LOCAL, &**local);
         }
         values
     }
@@ -157,8 +157,9 @@ fn short(value: &[u8], kind: u16) -> Result<u32, WireError> {
     Ok(u32::from_be_bytes(bytes))
 }
 
-fn local_of(value: &[u8]) -> Result<[u8; LOCAL_SIZE], WireError> {
-    value.try_into().map_err(|_| WireError::HelloValue(LOCAL))
+fn local_of(value: &[u8]) -> Result<Box<[u8; LOCAL_SIZE]>, WireError> {
+    let local = value.try_into().map_err(|_| WireError::HelloValue(LOCAL));
+    local.map(Box::new)
 }
 
 fn credit(value: &[u8]) -> Result<MessageCredit, WireError> {
@@ -173,7 +174,7 @@ fn credit(value: &[u8]) -> Result<MessageCredit, WireError> {
 }
 
 /// Progress of a [`HelloDecoder`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HelloDecoded {
     /// All bytes given were taken, and more are needed.
     Need,

@@ -1,7 +1,7 @@
 //! A connection that has been at work for a while asks nothing of the allocator.
 
 use bytes::Bytes;
-use tokio_fabric::ep::{Liveness, TcpOps};
+use tokio_fabric::ep::Liveness;
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{Access, Backend, Endpoint, MemoryRegion};
 
@@ -82,52 +82,4 @@ fn a_message_or_an_rma_asks_nothing_of_the_allocator() {
             assert!(count <= ALLOCATIONS_MAX, "{backend}: {count} in {ROUNDS}");
         });
     }
-}
-
-/// Neither end calls the system for a message in shared memory: what TCP has carried stays the
-/// same, and the doorbells, which are written to, are used only where an end has slept.
-#[test]
-fn a_stream_of_messages_in_shared_memory_makes_no_system_call_per_message() {
-    const MESSAGES: usize = 10_000;
-    const WINDOW: usize = 64;
-    let _alone = ALONE.lock();
-    let sockets = common::backends().into_iter();
-    for backend in sockets.filter(|it| *it != Backend::Loopback) {
-        runtime(0).block_on(async {
-            let (a, b) = Net::on(backend).local_after(0).pair().await.unwrap();
-            let stream = async |messages: usize| {
-                for _ in 0..messages / WINDOW {
-                    let receives: Vec<_> = (0..WINDOW)
-                        .map(|_| b.recv(vec![0; 64]).post().unwrap())
-                        .collect();
-                    for _ in 0..WINDOW {
-                        a.send(Bytes::from_static(&[5; 64])).detach().unwrap();
-                    }
-                    for receive in receives {
-                        assert_eq!(receive.await.unwrap().0.len, 64);
-                    }
-                }
-            };
-            while !a.path().is_local() || !b.path().is_local() {
-                stream(WINDOW).await;
-            }
-            let carried =
-                || [&a, &b].map(|end| end.ops::<TcpOps>().unwrap().info().unwrap().received_bytes);
-            let before = (carried(), reads_and_writes());
-            stream(MESSAGES).await;
-            let calls = reads_and_writes() - before.1;
-            assert_eq!(carried(), before.0, "{backend}: nothing goes through TCP");
-            assert!(calls <= MESSAGES / 20, "{backend}: {calls} calls");
-        });
-    }
-}
-
-/// Calls of this process that read or write a file, as the system counts them.
-fn reads_and_writes() -> usize {
-    let counts = std::fs::read_to_string("/proc/self/io").unwrap();
-    let count = |name: &str| -> usize {
-        let line = counts.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap().trim().parse().unwrap()
-    };
-    count("syscr:") + count("syscw:")
 }

@@ -4,9 +4,11 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
+use crate::common::alone::alone_with;
 use crate::common::child::{PeerProcess, say};
 use crate::common::gone::is_loss;
 use crate::common::{backends, run};
+use crate::uring::filter::refuse;
 use tokio_fabric::testing::{Net, connect};
 use tokio_fabric::{
     Access, Backend, Driver, Endpoint, Error, ErrorKind, Event, Hints, LocalPath, NotLocal, Path,
@@ -190,6 +192,69 @@ fn peers_of_a_connectionless_endpoint_move_too() {
         assert_eq!(a.stats().connections_local, 1);
         assert_eq!((b.stats().connections, b.stats().connections_local), (1, 1));
     });
+}
+
+/// Neither end calls the system for a message in shared memory. It would fail here: no call that
+/// moves bytes of a socket is allowed any more. Doorbells, which are written to, are used only
+/// where an end has slept.
+#[test]
+fn a_stream_of_messages_in_shared_memory_makes_no_system_call_per_message() {
+    for backend in backends() {
+        let name = backend.to_string();
+        alone_with("local::a_stream_without_calls", &[("BACKEND", &name)]);
+    }
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn a_stream_without_calls() {
+    const MESSAGES: usize = 10_000;
+    const WINDOW: usize = 64;
+    let backend: Backend = std::env::var("BACKEND").unwrap().parse().unwrap();
+    if backend == Backend::Loopback {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let (a, b) = Net::on(backend).local_after(0).pair().await.unwrap();
+        moved(&a, &b).await;
+        let before = reads_and_writes();
+        refuse(
+            &[
+                libc::SYS_sendto,
+                libc::SYS_sendmsg,
+                libc::SYS_recvfrom,
+                libc::SYS_recvmsg,
+            ],
+            libc::EPERM,
+        )
+        .expect("a filter");
+        for _ in 0..MESSAGES / WINDOW {
+            let receives: Vec<_> = (0..WINDOW)
+                .map(|_| b.recv(vec![0; 64]).post().unwrap())
+                .collect();
+            for _ in 0..WINDOW {
+                a.send(vec![5; 64]).detach().unwrap();
+            }
+            for receive in receives {
+                assert_eq!(receive.await.unwrap().1, [5; 64]);
+            }
+        }
+        let calls = reads_and_writes() - before;
+        assert!(calls <= MESSAGES / WINDOW * 8, "{calls} calls");
+    });
+}
+
+/// Calls of this process that read or write a file, as the system counts them.
+fn reads_and_writes() -> usize {
+    let counts = std::fs::read_to_string("/proc/self/io").unwrap();
+    let count = |name: &str| -> usize {
+        let line = counts.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().trim().parse().unwrap()
+    };
+    count("syscr:") + count("syscw:")
 }
 
 /// As many connections of a domain as may share memory do; the next one says why not, at both ends.

@@ -2,7 +2,7 @@
 //! process, so each test runs a second one of itself.
 
 #[path = "../../src/transport/uring/filter.rs"]
-mod filter;
+pub(crate) mod filter;
 mod refused_enter;
 
 use std::future::IntoFuture;

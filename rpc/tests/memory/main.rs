@@ -162,8 +162,7 @@ fn an_idle_connection_takes_little_of_the_heap() {
         let each = |before: i64, after: i64| (after - before) / IDLE as i64;
         let (at_server, at_client) = (each(server, server_after), each(own, own_after));
         println!("a connection: {at_server} bytes at its server; a channel: {at_client}");
-        // 5,090 alone; what other tests do at the same time adds to it.
-        assert!(at_server < 5250, "{at_server} bytes at the server");
+        assert!(at_server < 5 << 10, "{at_server} bytes at the server");
     });
 }
 

@@ -1,6 +1,7 @@
 //! Capabilities, modes, orders and flags; the two contexts.
 
 use super::*;
+use crate::path::LocalPath;
 
 /// fi_getinfo(3): "If capabilities in the hint parameter are set to 0, the underlying provider will
 /// return the set of capabilities which are supported."
@@ -111,6 +112,24 @@ fn directions_limit_rma() {
     assert_eq!(info.caps & Caps::RMA_DIRECTIONS, Caps::REMOTE_READ);
     assert_eq!(info.tx.caps, Caps::empty());
     assert_eq!(info.rx.caps, Caps::RMA | Caps::REMOTE_READ);
+}
+
+/// `Hints::local_path`: the default follows what the capabilities ask for.
+#[test]
+fn communication_with_other_hosts_alone_needs_no_shared_memory() {
+    let path_of = |hints: Hints| hints.chosen_local_path();
+    let both = Caps::REMOTE_COMM | Caps::LOCAL_COMM;
+    assert_eq!(path_of(Hints::new()), LocalPath::Auto);
+    assert_eq!(path_of(Hints::new().caps(both)), LocalPath::Auto);
+    assert_eq!(
+        path_of(Hints::new().caps(Caps::LOCAL_COMM)),
+        LocalPath::Auto
+    );
+    let remote = Hints::new().caps(Caps::MSG | Caps::REMOTE_COMM);
+    assert_eq!(path_of(remote.clone()), LocalPath::Off);
+    let of_domain = Hints::new().domain(|domain| domain.caps(Caps::REMOTE_COMM));
+    assert_eq!(path_of(of_domain), LocalPath::Off);
+    assert_eq!(path_of(remote.local_path(LocalPath::Auto)), LocalPath::Auto);
 }
 
 /// fi_getinfo(3): "A provider may optionally report non-selected secondary capabilities if doing so

@@ -11,65 +11,38 @@ use rustix::fs::{Mode, OFlags, open};
 
 use crate::limits::REFUSE_AFTER;
 
-#[derive(Debug)]
-pub(super) enum Spare {
-    /// This listener refuses none: its peers try again by themselves.
-    Unused,
-    Kept {
-        /// `None`: a peer has it, or it cannot be had.
-        descriptor: Option<OwnedFd>,
-        /// When the process was found without descriptors; `None`: it has some.
-        exhausted: Option<Instant>,
-    },
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    /// `None`: a peer has it, or it cannot be had.
+    descriptor: Option<OwnedFd>,
+    /// When the process was found without descriptors; `None`: it has some.
+    exhausted: Option<Instant>,
 }
 
 impl Spare {
-    pub(super) fn new(is_used: bool) -> Self {
-        match is_used {
-            false => Spare::Unused,
-            true => Spare::Kept {
-                descriptor: make(),
-                exhausted: None,
-            },
-        }
+    pub(super) fn new() -> Self {
+        let mut spare = Spare::default();
+        spare.renew();
+        spare
     }
 
-    /// A peer was accepted. Returns false if it took the spare, and there is no other.
+    /// Gets a descriptor if there is none. Returns false if the process has no more: what has just
+    /// been accepted took the spare.
     pub(super) fn renew(&mut self) -> bool {
-        let Spare::Kept {
-            descriptor,
-            exhausted,
-        } = self
-        else {
-            return true;
-        };
-        if descriptor.is_none() {
-            *descriptor = make();
+        if self.descriptor.is_none() {
+            let null = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            self.descriptor = null.ok();
         }
-        if descriptor.is_some() {
-            *exhausted = None;
+        if self.descriptor.is_some() {
+            self.exhausted = None;
         }
-        descriptor.is_some()
+        self.descriptor.is_some()
     }
 
-    /// The process has no descriptor for a peer. Returns true if there is one now: the process has
-    /// had none for long enough.
+    /// The process has no descriptor for a peer. Returns true if there is one now: it has had none
+    /// for long enough.
     pub(super) fn give_up(&mut self, now: Instant) -> bool {
-        let Spare::Kept {
-            descriptor,
-            exhausted,
-        } = self
-        else {
-            return false;
-        };
-        if descriptor.is_none() {
-            *descriptor = make();
-        }
-        let since = *exhausted.get_or_insert(now);
-        now.saturating_duration_since(since) >= REFUSE_AFTER && descriptor.take().is_some()
+        let since = *self.exhausted.get_or_insert(now);
+        now.saturating_duration_since(since) >= REFUSE_AFTER && self.descriptor.take().is_some()
     }
-}
-
-fn make() -> Option<OwnedFd> {
-    open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }

@@ -49,7 +49,8 @@ pub(super) struct ListenTask<H> {
     /// Bounds the rate at which peers are logged whose certificates are rejected.
     pub(super) unauthorized: LogRate,
     pub(super) paused_until: Option<Instant>,
-    pub(super) spare: Spare,
+    /// `None`: peers that wait without descriptors try again by themselves.
+    pub(super) spare: Option<Spare>,
     pub(super) stopped: bool,
     /// The reason why the listener closed by itself, until the handler has taken the report.
     pub(super) broken: Option<Error>,
@@ -76,7 +77,7 @@ impl<H: RequestHandler> ListenTask<H> {
             next: 0,
             unauthorized: LogRate::default(),
             paused_until: None,
-            spare: Spare::new(refuses),
+            spare: refuses.then(Spare::new),
             stopped: false,
             broken: None,
             config,
@@ -108,11 +109,11 @@ impl<H: RequestHandler> ListenTask<H> {
             match listener.poll_accept(cx) {
                 Poll::Pending => return self.pause.end(now),
                 Poll::Ready(Ok(raw)) => {
-                    let took_spare = !self.spare.renew();
+                    let took_spare = self.spare.as_mut().is_some_and(|it| !it.renew());
                     self.begin(raw, took_spare);
                 }
                 Poll::Ready(Err(error)) if error.kind() == ErrorKind::LimitReached => {
-                    if self.spare.give_up(now) {
+                    if self.spare.as_mut().is_some_and(|it| it.give_up(now)) {
                         continue;
                     }
                     tracing::warn!(%error, "accepting pauses");

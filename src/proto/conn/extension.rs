@@ -155,6 +155,11 @@ impl<T> Connection<T> {
         self.extension.agreed
     }
 
+    /// Takes what the peer offers those on its host.
+    pub(crate) fn take_peer_local(&mut self) -> Option<Box<[u8; LOCAL_SIZE]>> {
+        self.extension.peer.as_mut()?.local.take()
+    }
+
     /// Sets what the next attempt offers a peer on the same host.
     pub(crate) fn offer_local(&mut self, local: [u8; LOCAL_SIZE]) {
         self.extension.local = Some(Box::new(local));
@@ -169,7 +174,7 @@ impl<T> Connection<T> {
             refusals_max: self.extension.params.refusals_max,
             probes_after_ms: Some(self.extension.params.probes_after_ms),
             announce_min: self.announce_min(),
-            local: local.map(|it| *it),
+            local,
         };
         let (order, (ours, _)) = (self.byte_order, self.hello_seals());
         let extension = &mut self.extension;
@@ -207,7 +212,13 @@ impl<T> Connection<T> {
             Err(error) => return Err(self.extension.why_no_hello(error)),
         };
         if is_logged(Level::TRACE) {
-            hold_event(move || tracing::trace!(?hello, "received"));
+            // The offer has a token, which stands for the connection.
+            let local = hello.local.is_some();
+            let hello = Hello {
+                local: None,
+                ..hello.clone()
+            };
+            hold_event(move || tracing::trace!(?hello, local, "received"));
         }
         let Some(AwaitedHello { decoder, data }) = self.extension.awaited.take().map(|it| *it)
         else {
@@ -215,10 +226,10 @@ impl<T> Connection<T> {
         };
         let (_, theirs) = self.hello_seals();
         self.extension.take_seal(theirs, &decoder)?;
-        self.extension.peer = Some(hello);
         if self.agreed().contains(Capabilities::CREDIT) {
             self.tx.credit = Some(SendCredit::new(hello.messages));
         }
+        self.extension.peer = Some(hello);
         if self.lifecycle == Lifecycle::Connecting {
             self.connected(data);
         } else {

@@ -109,9 +109,8 @@ impl<T> Connection<T> {
     /// Number of refused operations that both sides tolerate; 0: the first one ends the connection.
     fn refusals_agreed(&self) -> u32 {
         let ours = self.extension.params.refusals_max;
-        self.extension
-            .peer
-            .map_or(0, |peer| peer.refusals_max.min(ours))
+        let peer = self.peer_hello();
+        peer.map_or(0, |peer| peer.refusals_max.min(ours))
     }
 
     /// Sets the time by the owner's clock: refused operations are counted together by it.

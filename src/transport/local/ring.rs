@@ -17,7 +17,6 @@ use rustix::param::page_size;
 use super::memory::{Mapping, SharedFile};
 use crate::buf::{Span, read_shared, write_shared};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::LOCAL_IDLE_PAGES;
 use crate::sync::AwaitedCount;
 
 /// The words of one direction, in shared memory. All zero is a ring that has never been used.
@@ -202,11 +201,10 @@ impl RingWriter {
         Ok(())
     }
 
-    /// Gives the pages back that the ring has, if it is empty and has more than a few.
+    /// Gives the pages back that the ring has, if it is empty.
     pub(super) fn give_back(&mut self) {
         let is_empty = self.ring.words().read.get() == self.written;
-        let bytes = self.pages.to - self.pages.from;
-        if is_empty && bytes > (LOCAL_IDLE_PAGES * page_size()) as u64 {
+        if is_empty && self.pages.from < self.pages.to {
             self.ring.bytes.give_back();
             let page = self.written & !(page_size() as u64 - 1);
             self.pages = RingPages {
@@ -462,7 +460,7 @@ mod tests {
         let (mut writer, _) = map_rings(&file, 0).expect("rings");
         let (_, mut reader) = map_rings(&file, 1).expect("rings");
         let kept = || 512 * rustix::fs::fstat(file.as_fd()).expect("a file").st_blocks as usize;
-        let few = (1 + LOCAL_IDLE_PAGES) * page_size(); // The words have one.
+        let words = page_size();
         let mut at = 0;
         for (len, unread) in [
             (40, 0),
@@ -486,7 +484,7 @@ mod tests {
             assert!(!reader.consume(available - unread), "the writer is awake");
             at += len as u64;
             writer.give_back();
-            assert_eq!(kept() <= few, unread == 0 || len < few, "{len} {unread}");
+            assert_eq!(kept() == words, unread == 0, "{len} {unread}");
             assert!(writer.room().is_ok());
         }
     }

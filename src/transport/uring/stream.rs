@@ -48,8 +48,8 @@ pub(super) struct UringStream {
     slot: Key,
     /// `None` once the connection is broken, or taken out.
     fd: Option<Arc<OwnedFd>>,
-    /// Number of staged receives since the last direct one.
-    staged: u32,
+    /// Number of staged receives since the last direct one, as far as it is counted.
+    staged: u8,
     /// True once bytes may come through shared memory.
     is_local: bool,
     /// The events of the last poll.
@@ -293,7 +293,7 @@ fn start_receive(
     ring: &IoUring,
     slot: Key,
     fd: &Arc<OwnedFd>,
-    staged: &mut u32,
+    staged: &mut u8,
     io: &mut Submissions,
 ) {
     let size_max = io.sizes.receive;

@@ -274,7 +274,7 @@ fn the_golden_hello_of_who_shares_receives_is_what_we_send() {
 #[test]
 fn the_golden_hello_of_who_offers_shared_memory_is_what_we_send() {
     let hello = Hello {
-        local: Some(std::array::from_fn(|at| at as u8)),
+        local: Some(Box::new(std::array::from_fn(|at| at as u8))),
         ..some_hello()
     };
     let bytes = hello.encode(ByteOrder::Native, 0, |_| None);
