@@ -194,6 +194,41 @@ fn peers_of_a_connectionless_endpoint_move_too() {
     });
 }
 
+/// A process that gets no memory to share, or no doorbell, stays on the network and says why.
+#[test]
+fn a_connection_without_memory_or_doorbells_stays_on_the_network() {
+    for call in [libc::SYS_memfd_create, libc::SYS_eventfd2] {
+        alone_with("local::a_call_is_refused", &[("CALL", &call.to_string())]);
+    }
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn a_call_is_refused() {
+    let call = std::env::var("CALL").unwrap().parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let (a, b) = net(LocalPath::Auto).pair().await.unwrap();
+        // The threads that meet are started after this.
+        refuse(&[call], libc::EPERM).expect("a filter");
+        let failed = |endpoint: &Endpoint| match endpoint.path() {
+            Path::Network(NotLocal::Failed(error)) => Some(error),
+            _ => None,
+        };
+        for _ in 0..1_000 {
+            talk(&a, &b, 10).await.unwrap();
+            if failed(&a).is_some() {
+                break;
+            }
+        }
+        assert!(failed(&a).is_some(), "{} and {}", a.path(), b.path());
+        talk(&a, &b, 100).await.unwrap();
+        assert!(!a.path().is_local() && !b.path().is_local());
+    });
+}
+
 /// Neither end calls the system for a message in shared memory. It would fail here: no call that
 /// moves bytes of a socket is allowed any more. Doorbells, which are written to, are used only
 /// where an end has slept.

@@ -91,9 +91,9 @@ impl RdmEndpointBuilder {
     /// The address at which it listens; port 0 lets the system choose. Peers know the endpoint by
     /// this address, and its connections are made from it, so it should be one that they can reach.
     /// With a wildcard (`0.0.0.0`) the routing table determines the address that each peer sees.
-    /// An IPv6 address needs a domain whose addresses are IPv6
-    /// ([`Hints::address_format`](crate::Hints::address_format)); such an endpoint at `[::]`
-    /// reaches peers of either version. Default: the source of the domain's Info, with any port.
+    /// An IPv6 address other than `[::]` needs a domain whose addresses are IPv6
+    /// ([`Hints::address_format`](crate::Hints::address_format)); an endpoint of such a domain at
+    /// `[::]` reaches peers of either version. Default: the source of the domain's Info, with any port.
     #[doc(alias = "fi_setname")]
     pub fn listen_at(mut self, address: SocketAddr) -> Self {
         self.listen_at = Some(address);

@@ -392,6 +392,10 @@ fn receive<const N: usize>(socket: &OwnedFd) -> Result<([u8; N], Vec<OwnedFd>)> 
             descriptors.extend(rights);
         }
     }
+    if received.bytes == 0 {
+        let what = "the peer has something lacking, and ends the meeting";
+        return Err(Error::new(ErrorKind::ConnectionReset, what));
+    }
     let is_cut = (received.flags).intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
     if received.bytes != N || is_cut {
         return Err(violation("it sent another message than was to come"));
