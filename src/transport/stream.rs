@@ -344,6 +344,7 @@ impl<S: Stream> Link for StreamLink<S> {
         let carrier = parts.into_carrier(transport, &self.io.waker)?;
         self.stream.localized();
         carrier.open();
+        self.io.is_turning = true;
         self.local = Some(Box::new(carrier));
         self.io.waker.wake_by_ref();
         Ok(())

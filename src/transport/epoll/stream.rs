@@ -135,7 +135,7 @@ impl Stream for EpollStream {
             Ok((bytes, drained))
         });
         match received {
-            Poll::Pending => self.low_water.set(fd.get_ref(), armed.wake_bytes()),
+            Poll::Pending => self.low_water.set(fd.get_ref(), io.wake_bytes()),
             Poll::Ready(received) => match flatten(received, "receiving") {
                 Ok(bytes) => self.received(io, bytes),
                 Err(error) => io.fail_receive(error),
@@ -209,8 +209,8 @@ impl Stream for EpollStream {
         let Some(fd) = &self.fd else { return };
         match poll_ready(fd, IoDirection::Read, &io.waker) {
             Poll::Pending if !self.unread => {
-                if let Some(armed) = io.armed() {
-                    self.low_water.set(fd.get_ref(), armed.wake_bytes());
+                if io.armed().is_some() {
+                    self.low_water.set(fd.get_ref(), io.wake_bytes());
                 }
             }
             Poll::Ready(Ok(mut guard)) => {

@@ -1,6 +1,7 @@
 //! A socket wakes once enough bytes of a large payload have come, and never later than it must.
 
 use super::*;
+use crate::limits::LOCAL_RING_LEN;
 use crate::random::SplitMix;
 
 const LEN: usize = 8 << 20;
@@ -10,6 +11,13 @@ fn worlds() -> impl Iterator<Item = TestTransport> {
     #[cfg(feature = "tls")]
     let plain = plain.chain([TestTransport::epoll_tls()]);
     plain
+}
+
+fn both_backends() -> impl Iterator<Item = TestTransport> {
+    let worlds = [TestTransport::epoll()].into_iter();
+    #[cfg(feature = "io-uring")]
+    let worlds = worlds.chain(TestTransport::io_uring());
+    worlds
 }
 
 /// A receive for the rest of a payload of [`LEN`] bytes.
@@ -198,6 +206,44 @@ async fn payloads_of_any_length_arrive_among_small_frames() {
             };
             let ((), received) = tokio::join!(send, receive);
             assert!(received == whole, "seed {seed:#x}, {round}, {}", world.name);
+        }
+    }
+}
+
+/// Bytes of a payload that begin to go through shared memory are in two places for a while, in
+/// neither of which enough to wake the receiver may come.
+#[tokio::test]
+async fn a_payload_whose_bytes_change_their_way_arrives() {
+    for world in both_backends() {
+        for (len, by_socket) in [(LEN, 5000), (300_000, 150_000), (300_000, 299_999)] {
+            let bytes = pattern(len, len);
+            let (mut near, mut far) = world.pair().await;
+            far.link.receive(receive_of(len));
+            assert!(far.link.poll_outcome().is_none());
+            let [ours, theirs] = crate::transport::local::parts_of_len(LOCAL_RING_LEN);
+            near.link.localize(ours, &*world.transport).unwrap();
+            near.send_all(plain(&bytes[..by_socket])).await;
+            far.link.localize(theirs, &*world.transport).unwrap();
+            let receive = async {
+                let mut received = Vec::new();
+                while received.len() < len {
+                    match far.received().await {
+                        Received::Direct { direct, len } => {
+                            received.extend_from_slice(&contents(&direct.payload)[..len]);
+                        }
+                        other => panic!("expected bytes, found {other:?}"),
+                    }
+                    if received.len() < len {
+                        far.link.receive(receive_of(len - received.len()));
+                    }
+                }
+                received
+            };
+            let rest = near.send_all(plain(&bytes[by_socket..]));
+            let both = async { tokio::join!(rest, receive) };
+            let arrived = tokio::time::timeout(std::time::Duration::from_secs(10), both).await;
+            let ((), received) = arrived.unwrap_or_else(|_| panic!("{len}, {by_socket}"));
+            assert!(received == bytes, "{}", world.name);
         }
     }
 }
