@@ -373,11 +373,12 @@ impl Subject {
         }
         // Another way for bytes shows on one connection.
         if self.is_local() {
-            let is_of_bytes = matches!(
-                job.work,
-                Work::PingPong | Work::Stream | Work::Write | Work::Read | Work::Rpc
-            );
-            return is_of_bytes && job.connections == 1;
+            let is_layer = matches!(self.kind, Kind::Rpc(_));
+            let is_fit = match job.work {
+                Work::PingPong | Work::Stream | Work::Write | Work::Read => !is_layer,
+                work => work == Work::Rpc,
+            };
+            return is_fit && job.connections == 1;
         }
         match job.work {
             Work::RpcMixed => {

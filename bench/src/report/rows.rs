@@ -141,6 +141,7 @@ pub(super) const MISSED: &[Row] = &[
     row("bandwidth of sends of 16 MiB, relative to libfabric", (SEND, "16 MiB", TWO), DEFAULT, LIBFABRIC, RATIO),
     row("bandwidth of RMA writes of 1 MiB, relative to TCP", (WRITE, "1 MiB", TWO), DEFAULT, TCP, RATIO),
     row("CPU time per byte of RMA writes of 1 MiB, relative to TCP", (WRITE_CPU, "1 MiB", TWO), DEFAULT, TCP, RATIO),
+    row("bandwidth of RMA writes of 1 MiB, relative to libfabric", (WRITE, "1 MiB", TWO), DEFAULT, LIBFABRIC, RATIO),
     row("bandwidth of RMA reads of 1 MiB, relative to TCP", (READ, "1 MiB", TWO), DEFAULT, TCP, RATIO),
     row("bandwidth of RMA reads of 1 MiB, relative to libfabric", (READ, "1 MiB", TWO), DEFAULT, LIBFABRIC, RATIO),
     row("bandwidth of RMA reads of 16 MiB, relative to TCP", (READ, "16 MiB", TWO), DEFAULT, TCP, RATIO),
@@ -156,6 +157,9 @@ pub(super) const MISSED: &[Row] = &[
     row("registration of 16 buffers, time relative to libfabric", (REGISTERED, "4 KiB, vector of 16", ONE), DEFAULT, LIBFABRIC, TIMES),
     row("CPU use of 10,000 idle connections, both ends", (IDLE_CPU, IDLE, TWO), DEFAULT, None, SHARE),
     row("heap of an idle connection", (HEAP, IDLE, TWO), DEFAULT, None, KIB),
+    row("shared memory: half round trip of 64 B, busy polling, two cores, relative to busy-polling TCP", (HALF, "64 B", TWO), LOCAL_SPIN, TCP_SPIN, RATIO),
+    row("shared memory: bandwidth of RMA reads of 1 MiB, relative to TCP", (READ, "1 MiB", TWO), LOCAL, TCP, RATIO),
+    row("shared memory: CPU time per byte of RMA reads of 1 MiB, relative to TCP", (READ_CPU, "1 MiB", TWO), LOCAL, TCP, RATIO),
 ];
 
 /// Ours through shared memory, beside ours over TCP.
