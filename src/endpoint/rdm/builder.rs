@@ -93,7 +93,8 @@ impl RdmEndpointBuilder {
     /// With a wildcard (`0.0.0.0`) the routing table determines the address that each peer sees.
     /// An IPv6 address other than `[::]` needs a domain whose addresses are IPv6
     /// ([`Hints::address_format`](crate::Hints::address_format)); an endpoint of such a domain at
-    /// `[::]` reaches peers of either version. Default: the source of the domain's Info, with any port.
+    /// `[::]` reaches peers of either version. Default: the source of the domain's Info, with any
+    /// port.
     #[doc(alias = "fi_setname")]
     pub fn listen_at(mut self, address: SocketAddr) -> Self {
         self.listen_at = Some(address);
