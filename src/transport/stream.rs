@@ -36,7 +36,9 @@ pub(super) trait Stream: Send {
     fn poll_watch(&mut self, io: &mut Submissions);
 
     /// Called before bytes go another way. From now on the stream keeps no receive in flight that
-    /// nothing asks for: it would take bytes at a time when the carrier counts them.
+    /// nothing asks for: it would take bytes at a time when the carrier counts them. And each byte
+    /// wakes: the rest of a payload comes another way, so the socket may never hold as many bytes
+    /// as the receive waits for.
     fn localized(&mut self) {}
 
     /// Ready once the peer has ended its stream, or the connection is broken; the bytes that follow
@@ -344,7 +346,6 @@ impl<S: Stream> Link for StreamLink<S> {
         let carrier = parts.into_carrier(transport, &self.io.waker)?;
         self.stream.localized();
         carrier.open();
-        self.io.is_turning = true;
         self.local = Some(Box::new(carrier));
         self.io.waker.wake_by_ref();
         Ok(())

@@ -193,3 +193,26 @@ fn cpu_per_message(facts: &Figures) -> Option<f64> {
     let (cpu, count) = (facts.get("cpu_ns")?, facts.get("count")?);
     Some(cpu / 1e9 / count)
 }
+
+/// A layer for calls sends no messages of its own: as a subject of them it would measure nothing.
+#[test]
+fn layers_make_calls_and_nothing_else() {
+    let scale = Scale {
+        quick: false,
+        run: Duration::ZERO,
+        idle_connections: 1,
+    };
+    let layers = SUBJECTS
+        .iter()
+        .filter(|it| !it.is_ours() && it.is_of_this_repository());
+    for layer in layers {
+        let cases = MEASURES.iter().flat_map(|it| (it.cases)(&scale));
+        for case in cases.filter(|case| layer.fits(&case.job, case.placement)) {
+            let is_of_calls = matches!(
+                case.job.work,
+                Work::Rpc | Work::RpcMixed | Work::RpcCancel | Work::RpcOverload | Work::RpcDrain
+            );
+            assert!(is_of_calls, "{}: {:?}", layer.name, case.job.work);
+        }
+    }
+}

@@ -13,12 +13,12 @@
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// The mark of one socket.
-pub(super) struct LowWater(u32);
+/// The mark of one socket; `None`: it stays at one byte.
+pub(super) struct LowWater(Option<u32>);
 
 impl Default for LowWater {
     fn default() -> Self {
-        LowWater(1)
+        LowWater(Some(1))
     }
 }
 
@@ -26,9 +26,15 @@ impl LowWater {
     /// Makes the socket readable only with this many bytes.
     #[inline]
     pub(super) fn set(&mut self, fd: &OwnedFd, bytes: u32) {
-        if bytes != self.0 {
+        if self.0.is_some_and(|mark| mark != bytes) {
             self.change(fd, bytes);
         }
+    }
+
+    /// Makes the socket readable with any byte, from now on.
+    pub(super) fn keep_lowest(&mut self, fd: &OwnedFd) {
+        self.set(fd, 1);
+        self.0 = None;
     }
 
     #[cold]
@@ -45,7 +51,7 @@ impl LowWater {
             )
         };
         if result == 0 {
-            self.0 = bytes;
+            self.0 = Some(bytes);
         }
     }
 }

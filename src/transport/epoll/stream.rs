@@ -135,7 +135,7 @@ impl Stream for EpollStream {
             Ok((bytes, drained))
         });
         match received {
-            Poll::Pending => self.low_water.set(fd.get_ref(), io.wake_bytes()),
+            Poll::Pending => self.low_water.set(fd.get_ref(), armed.wake_bytes()),
             Poll::Ready(received) => match flatten(received, "receiving") {
                 Ok(bytes) => self.received(io, bytes),
                 Err(error) => io.fail_receive(error),
@@ -186,6 +186,12 @@ impl Stream for EpollStream {
         io.end_watch(error);
     }
 
+    fn localized(&mut self) {
+        if let Some(fd) = &self.fd {
+            self.low_water.keep_lowest(fd.get_ref());
+        }
+    }
+
     fn poll_end(&mut self, io: &mut Submissions) -> Poll<Result<()>> {
         let Some(fd) = &self.fd else {
             return Poll::Pending;
@@ -209,8 +215,8 @@ impl Stream for EpollStream {
         let Some(fd) = &self.fd else { return };
         match poll_ready(fd, IoDirection::Read, &io.waker) {
             Poll::Pending if !self.unread => {
-                if io.armed().is_some() {
-                    self.low_water.set(fd.get_ref(), io.wake_bytes());
+                if let Some(armed) = io.armed() {
+                    self.low_water.set(fd.get_ref(), armed.wake_bytes());
                 }
             }
             Poll::Ready(Ok(mut guard)) => {

@@ -24,7 +24,7 @@ use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{DIRECT_PIECE_MAX, LOCAL_COPY_LEN, LOCAL_PIECE_LEN};
 use crate::transport::stream::{Stream, Submissions};
-use crate::transport::{DirectBuffer, LinkStats, Transport};
+use crate::transport::{DirectBuffer, LinkStats, Receive, Transport};
 
 /// A descriptor that the peer writes to when this side sleeps.
 pub(crate) trait Doorbell: Send {
@@ -274,7 +274,7 @@ impl LocalCarrier {
     }
 
     /// Looks whether the next bytes are in the ring.
-    fn turn_to_ring(&mut self, io: &mut Submissions) -> Result<bool> {
+    fn turn_to_ring(&mut self, io: &Submissions) -> Result<bool> {
         if self.receives == ReceivePath::Socket {
             let Some(begun) = self.reader.begun() else {
                 return Ok(false);
@@ -291,7 +291,6 @@ impl LocalCarrier {
         let is_rest_here = io.counts.received == begun;
         if is_rest_here {
             self.go(ReceivePath::Ring);
-            io.is_turning = false;
         }
         Ok(is_rest_here)
     }
@@ -308,7 +307,8 @@ impl LocalCarrier {
             return Ok(true);
         }
         self.own_bell.register();
-        let sleeps = self.reader.sleep_for(io.wake_bytes().into());
+        let wanted = io.armed().map_or(1, Receive::wake_bytes);
+        let sleeps = self.reader.sleep_for(wanted.into());
         if !sleeps && self.receives == ReceivePath::Socket && self.reader.begun().is_none() {
             let what = "it has written to the ring without having begun";
             return Err(Error::new(ErrorKind::ProtocolViolation, what));

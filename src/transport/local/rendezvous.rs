@@ -393,8 +393,9 @@ fn receive<const N: usize>(socket: &OwnedFd) -> Result<([u8; N], Vec<OwnedFd>)> 
         }
     }
     if received.bytes == 0 {
-        let what = "the peer has something lacking, and ends the meeting";
-        return Err(Error::new(ErrorKind::ConnectionReset, what));
+        let what = "it closed the socket by which memory is shared, as one does that gets no memory \
+                    or no doorbell";
+        return Err(Error::new(ErrorKind::PeerClosed, what));
     }
     let is_cut = (received.flags).intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
     if received.bytes != N || is_cut {
@@ -450,6 +451,18 @@ mod tests {
             to.copy(0, &mut bytes);
             assert_eq!(&bytes, b"across");
         }
+    }
+
+    /// One that gets no memory closes the socket, which is not held to be a broken protocol.
+    #[test]
+    fn a_peer_that_leaves_without_a_word_is_no_liar() {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let flags = SocketFlags::CLOEXEC;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (ours, theirs) = pair.expect("two sockets");
+        drop(theirs);
+        let error = receive::<1>(&ours).expect_err("nothing came");
+        assert_eq!(error.kind(), ErrorKind::PeerClosed, "{error}");
     }
 
     /// One that is not admitted learns why, and no memory is made for it.

@@ -126,9 +126,6 @@ pub(in crate::transport) struct Submissions {
     pub(super) send_first: bool,
     /// True if the last try had an outcome, so that the caller polls again and needs no wake.
     pub(super) will_be_polled: bool,
-    /// True while received bytes change their way: each of them wakes. Those of one payload are in
-    /// the socket and in shared memory, and neither may have as many as are worth a wake-up.
-    pub(in crate::transport) is_turning: bool,
 }
 
 #[cfg_attr(
@@ -149,7 +146,6 @@ impl Submissions {
             counts: ByteCounts::default(),
             send_first: false,
             will_be_polled: false,
-            is_turning: false,
         }
     }
 
@@ -298,14 +294,6 @@ impl Submissions {
         match &self.recv {
             RecvSlot::Armed(receive) => Some(receive),
             _ => None,
-        }
-    }
-
-    /// Returns how many bytes are worth a wake-up.
-    pub(in crate::transport) fn wake_bytes(&self) -> u32 {
-        match &self.recv {
-            RecvSlot::Armed(receive) if !self.is_turning => receive.wake_bytes(),
-            _ => 1,
         }
     }
 
