@@ -30,7 +30,7 @@ const PER_CALL_MAX: f64 = 0.1;
 const HELLO: [u8; 48] = *b"TFRP\x01\x01\0\0\x00\x01\0\0\0\0\x01\0\0\0\x40\0\0\0\0\0\
     \0\0\0\0\0\x01\0\0\0\0\0\x01\0\0\0\0postcard";
 /// Channels that do nothing.
-const IDLE: usize = 64;
+const IDLE: usize = 128;
 
 #[service]
 trait Sums {

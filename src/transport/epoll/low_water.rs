@@ -11,14 +11,15 @@
 //! permit that, the mark is lowered (`tcp_set_rcvlowat`, `tcp_epollin_ready`).
 
 use std::mem;
+use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// The mark of one socket; `None`: it stays at one byte.
-pub(super) struct LowWater(Option<u32>);
+pub(super) struct LowWater(Option<NonZeroU32>);
 
 impl Default for LowWater {
     fn default() -> Self {
-        LowWater(Some(1))
+        LowWater(Some(NonZeroU32::MIN))
     }
 }
 
@@ -26,7 +27,7 @@ impl LowWater {
     /// Makes the socket readable only with this many bytes.
     #[inline]
     pub(super) fn set(&mut self, fd: &OwnedFd, bytes: u32) {
-        if self.0.is_some_and(|mark| mark != bytes) {
+        if self.0.is_some_and(|mark| mark.get() != bytes) {
             self.change(fd, bytes);
         }
     }
@@ -51,7 +52,7 @@ impl LowWater {
             )
         };
         if result == 0 {
-            self.0 = Some(bytes);
+            self.0 = NonZeroU32::new(bytes);
         }
     }
 }
