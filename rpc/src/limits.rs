@@ -174,6 +174,9 @@ pub const BACKOFF_FIRST_MIN: Duration = Duration::from_millis(1);
 /// Default of how many times as long each further pause of a channel is. A pause is then at most
 /// 4 % of the time that the server has been away, and the attempts until the longest pause are 314.
 pub const BACKOFF_FACTOR: f64 = 1.02;
+/// Shortest pause of a channel whose authorization key a server has refused, which no attempt of its
+/// own changes. Value: 1 s.
+pub const REFUSED_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest of these pauses. Value: 5 s.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// The share by which each pause is shortened at most, at random, so that the clients of a server

@@ -142,7 +142,7 @@ impl NotStarted {
             return None;
         }
         self.left -= 1;
-        call.attempt_again(self.begun.unwrap_or(now));
+        call.attempt_again(self.begun.unwrap_or(now), started);
         self.pause = self.pause.saturating_mul(2).min(BACKOFF_MAX);
         Some(Pause(match pause.is_zero() {
             true => None,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::future::{Either, poll_fn, select};
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, stream};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -20,8 +21,9 @@ use tower_service::Service;
 
 use crate::caught::{caught, log};
 use crate::client::{
-    Call, Channel, FailedCall, LendingCall, LendingFuture, Loan, Reservation, random_of,
+    Call, Channel, FailedCall, LendingCall, LendingFuture, Loan, Reservation, random_of, until,
 };
+use crate::drive::within_runtime;
 use crate::limits::DISCOVERY_PAUSE;
 use crate::status::{CallFailure, Status};
 
@@ -40,7 +42,11 @@ use members::{Health, Members, Settings};
 /// [`Change`](tower::discover::Change)s. Members may be
 /// [lazy](crate::ChannelBuilder::connect_lazy); they connect when they join. Calls that are
 /// outstanding at a member that is removed go on. Clones share the set, and each reserves room for
-/// its own calls. It is ready when one of the members has room, and never fails.
+/// its own calls. It is ready when one of the members has room, and never fails; and, as a
+/// [`ChannelService`](crate::ChannelService), when the deadline of its last call passes.
+///
+/// Clients describe calls with a channel of their own: its deadline applies, unless the call sets
+/// one, and while no member has room, an error names its server. So describe calls with a member.
 ///
 /// Failures that count are [`Code::DeadlineExceeded`], [`Code::Overloaded`], [`Code::Internal`],
 /// [`Code::HandlerPanicked`], and the loss of a connection.
@@ -80,9 +86,11 @@ use members::{Health, Members, Settings};
 pub struct Balance {
     set: Arc<Set>,
     /// The future by which this clone waits for a member with room.
-    waiting: Option<Pin<Box<dyn Future<Output = Picked> + Send + Sync>>>,
+    waiting: Option<Pin<Box<dyn Future<Output = Option<Picked>> + Send + Sync>>>,
     /// The member that this clone's next call goes to: it is ready.
     picked: Option<Picked>,
+    /// The deadline of the last call that this one, or the one that it is a clone of, has made.
+    last_deadline: Option<Instant>,
 }
 
 /// Numbers of a [`Balance`].
@@ -106,6 +114,8 @@ struct Set {
     changed: Arc<Notify>,
     /// Reads the changes.
     discovering: JoinHandle<()>,
+    /// The runtime of that.
+    runtime: Handle,
 }
 
 impl Set {
@@ -126,7 +136,7 @@ impl Set {
             }
             let rooms: FuturesUnordered<_> = channels
                 .iter()
-                .map(|it| async { it.inner().reserve().await.is_some() })
+                .map(|it| async { it.inner().reserve(|| false).await.is_some() })
                 .collect();
             // A channel that is closed has no room any more.
             let mut rooms = rooms.filter(|has_room| std::future::ready(*has_room));
@@ -179,9 +189,11 @@ impl Balance {
                 members,
                 changed,
                 discovering: tokio::spawn(reading),
+                runtime: Handle::current(),
             }),
             waiting: None,
             picked: None,
+            last_deadline: None,
         }
     }
 
@@ -231,27 +243,34 @@ impl Balance {
             self.picked = self.set.lock().pick(Instant::now());
         }
         if self.picked.is_none() {
-            let set = &self.set;
+            let (set, deadline) = (&self.set, self.last_deadline);
             let waiting = self.waiting.get_or_insert_with(|| {
-                let set = Arc::clone(set);
-                Box::pin(async move { set.pick().await })
+                let (set, runtime) = (Arc::clone(set), set.runtime.clone());
+                Box::pin(within_runtime(runtime, async move {
+                    until(deadline, set.pick()).await
+                }))
             });
-            self.picked = Some(ready!(waiting.as_mut().poll(cx)));
+            self.picked = ready!(waiting.as_mut().poll(cx));
             self.waiting = None;
         }
         Poll::Ready(())
     }
 
-    fn take(&mut self) -> Picked {
-        self.picked.take().expect("`poll_ready` has returned ready")
-    }
-
-    /// Returns the future with the record of its outcome.
-    fn record<F>(&self, future: F, health: Arc<Health>) -> BalancedCall<F> {
+    /// Returns the future of a call over this member, whose outcome is recorded.
+    fn record<F>(&self, future: F, health: Option<Arc<Health>>) -> BalancedCall<F> {
         BalancedCall {
             future,
             health,
             members: Arc::clone(&self.set.members),
+        }
+    }
+
+    /// Takes the member for the next call, and its room. Without one the deadline has passed; the
+    /// call then ends with the reason why a member is not connected.
+    fn take(&mut self) -> (Option<Channel>, Option<Arc<Health>>, Option<Reservation>) {
+        match self.picked.take() {
+            Some(it) => (Some(it.channel), Some(it.health), Some(it.reserved)),
+            None => (self.set.lock().channels().into_iter().next(), None, None),
         }
     }
 }
@@ -262,6 +281,7 @@ impl Clone for Balance {
             set: Arc::clone(&self.set),
             waiting: None,
             picked: None,
+            last_deadline: self.last_deadline,
         }
     }
 }
@@ -282,13 +302,13 @@ impl<T, E: From<Status> + CallFailure> Service<Call<T, E>> for Balance {
     }
 
     /// Makes the call over the member that was picked.
-    ///
-    /// # Panics
-    /// If `poll_ready` has not returned ready.
-    fn call(&mut self, call: Call<T, E>) -> Self::Future {
-        let picked = self.take();
-        let call = call.over(&picked.channel).holding(Some(picked.reserved));
-        self.record(call, picked.health)
+    fn call(&mut self, mut call: Call<T, E>) -> Self::Future {
+        let (channel, health, reserved) = self.take();
+        if let Some(channel) = channel {
+            call = call.over(&channel);
+        }
+        self.last_deadline = call.fix_deadline(Instant::now());
+        self.record(call.holding(reserved), health)
     }
 }
 
@@ -303,13 +323,13 @@ impl<T, E: From<Status> + CallFailure, L: Loan> Service<LendingCall<T, E, L>> fo
     }
 
     /// Makes the call over the member that was picked.
-    ///
-    /// # Panics
-    /// If `poll_ready` has not returned ready.
-    fn call(&mut self, call: LendingCall<T, E, L>) -> Self::Future {
-        let picked = self.take();
-        let future = call.over(&picked.channel).into_future();
-        self.record(future.holding(Some(picked.reserved)), picked.health)
+    fn call(&mut self, mut call: LendingCall<T, E, L>) -> Self::Future {
+        let (channel, health, reserved) = self.take();
+        if let Some(channel) = channel {
+            call = call.over(&channel);
+        }
+        self.last_deadline = call.fix_deadline(Instant::now());
+        self.record(call.into_future().holding(reserved), health)
     }
 }
 
@@ -320,7 +340,8 @@ impl<T, E: From<Status> + CallFailure, L: Loan> Service<LendingCall<T, E, L>> fo
 #[must_use = "dropped, the call is cancelled"]
 pub struct BalancedCall<F> {
     future: F,
-    health: Arc<Health>,
+    /// `None`: no member has the call.
+    health: Option<Arc<Health>>,
     members: Arc<Mutex<Members>>,
 }
 
@@ -343,9 +364,11 @@ impl<T, E: CallFailure, F: Future<Output = Result<T, E>> + Unpin> Future for Bal
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let end = ready!(Pin::new(&mut self.future).poll(cx));
         let status = end.as_ref().err().and_then(CallFailure::status);
-        match status.filter(|it| Health::is_failure(it)) {
-            None => self.health.note_success(),
-            Some(status) => lock(&self.members).note_failure(&self.health, status, Instant::now()),
+        if let Some(health) = &self.health {
+            match status.filter(|it| Health::is_failure(it)) {
+                None => health.note_success(),
+                Some(status) => lock(&self.members).note_failure(health, status, Instant::now()),
+            }
         }
         Poll::Ready(end)
     }

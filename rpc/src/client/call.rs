@@ -22,7 +22,7 @@ use crate::drive::within_runtime;
 use crate::method::Method;
 use crate::observe;
 use crate::proto::{CallKey, CallProgress};
-use crate::status::{CallFailure, Code, Result, Status};
+use crate::status::{CallFailure, Code, Result, Started, Status};
 use crate::streaming::Streaming;
 use crate::wire::{CodecName, FrameBuf, Streams, TraceContext, budget_us};
 
@@ -309,12 +309,13 @@ impl<T, E> Call<T, E> {
         self.call.record.method
     }
 
-    /// Makes the call, and its clones, a further attempt of one whose first attempt began then.
-    #[cfg(feature = "tower")]
-    pub(crate) fn attempt_again(&mut self, begun: Instant) {
+    /// Makes the call, and its clones, a further attempt of one whose first attempt began then, and
+    /// whose last one `started` or not.
+    pub(crate) fn attempt_again(&mut self, begun: Instant, started: Started) {
         let extras = self.call.extras();
         extras.first_begun = Some(begun);
         extras.attempts = extras.attempts.saturating_add(1);
+        extras.may_have_run |= started != Started::NotStarted;
     }
 }
 
@@ -378,9 +379,7 @@ impl AnyCall {
             }
         };
         match left {
-            Some(Duration::ZERO) => {
-                Err(Status::not_started(Code::DeadlineExceeded, "none was left"))
-            }
+            Some(Duration::ZERO) => Err(self.late("none was left")),
             left => Ok(left),
         }
     }
@@ -602,6 +601,9 @@ impl AnyCall {
     /// Makes the status one of this call.
     fn describe(&self, status: &mut Status) {
         let (connection, extras) = (self.connection.as_deref(), self.extras.as_deref());
+        if status.is_not_started() && extras.is_some_and(|it| it.may_have_run) {
+            *status = status.clone().with_started(Started::MaybeRan);
+        }
         (self.record).describe(status, connection, extras, self.deadline);
     }
 

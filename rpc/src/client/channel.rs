@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_fabric::Domain;
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, shorten};
 use super::connect::Connector;
 use super::connection::{ClientConnection, RUNTIME_ENDED, Reservation};
 use crate::caught::{caught, caught_async, log};
 use crate::drive::close;
-use crate::limits::CALLS_PER_CONNECTION;
+use crate::limits::{BACKOFF_JITTER, CALLS_PER_CONNECTION, REFUSED_PAUSE_MIN};
 use crate::observe::{ChannelCounters, ChannelStats};
 use crate::status::{Code, Result, Started, Status};
 
@@ -74,17 +74,18 @@ impl ChannelInner {
         &self.connector.hub.runtime
     }
 
-    /// Waits until there is a connection that takes calls, or until none will be made any more.
+    /// Waits until there is a connection that takes calls, or until none will be made any more, or
+    /// the server refuses this client.
     pub(crate) async fn ready(&self) {
-        self.wait_until(|| false).await;
+        self.wait_until(&|| self.is_refused()).await;
     }
 
     /// As [`ready`](Self::ready), but not after the first attempt to connect has failed.
     pub(crate) async fn tried(&self) {
-        self.wait_until(|| self.has_tried()).await;
+        self.wait_until(&|| self.has_tried()).await;
     }
 
-    async fn wait_until(&self, is_enough: impl Fn() -> bool) {
+    async fn wait_until(&self, is_enough: &impl Fn() -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -96,11 +97,11 @@ impl ChannelInner {
         }
     }
 
-    /// Waits until a call would be sent at once, and reserves its room. `None`: this and all later
-    /// calls would fail at once.
-    pub(crate) async fn reserve(&self) -> Option<Reservation> {
+    /// Waits until a call would be sent at once, and reserves its room. `None`: the channel is
+    /// closed, or this `is_enough`.
+    pub(crate) async fn reserve(&self, is_enough: impl Fn() -> bool) -> Option<Reservation> {
         loop {
-            self.ready().await;
+            self.wait_until(&is_enough).await;
             let connection = self.current();
             let mut freed = std::pin::pin!(connection.freed.notified());
             freed.as_mut().enable();
@@ -110,7 +111,7 @@ impl ChannelInner {
             }
             if connection.with_machine(|machine| machine.is_open()) {
                 freed.await;
-            } else if self.is_closed() {
+            } else if self.is_closed() || is_enough() {
                 return None;
             }
         }
@@ -148,6 +149,13 @@ impl ChannelInner {
     /// Returns whether the first attempt to connect has ended.
     pub(crate) fn has_tried(&self) -> bool {
         self.has_tried.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the server has refused this client, the last time that it was asked.
+    pub(crate) fn is_refused(&self) -> bool {
+        let is_refusal = |why: &Status| why.code() == Code::Unauthenticated;
+        let current = self.current();
+        current.with_machine(|machine| machine.why_ended().is_some_and(is_refusal))
     }
 
     /// Has a lazy channel connect, if it has not begun to.
@@ -270,13 +278,16 @@ impl ChannelInner {
 
     /// Notes that an attempt has failed: calls fail with this reason from now on.
     fn note_failure(&self, status: &Status) {
+        let is_refusal = status.code() == Code::Unauthenticated;
         let why = match status.code() {
-            Code::Unavailable => status.clone().with_started(Started::NotStarted),
+            Code::Unavailable | Code::Unauthenticated => {
+                status.clone().with_started(Started::NotStarted)
+            }
             // The server has rejected the connection, and no call.
             _ => Status::not_started(Code::Unavailable, status.reason()),
         };
         self.current().with_machine(|machine| machine.explain(&why));
-        if !self.has_tried.swap(true, Ordering::AcqRel) {
+        if !self.has_tried.swap(true, Ordering::AcqRel) || is_refusal {
             self.notify_changed();
         }
     }
@@ -350,7 +361,10 @@ async fn keep_connected(channel: Weak<ChannelInner>) {
             failures = 1;
         }
         if failures > 0 {
-            let pause = backoff.pause_after(failures, random);
+            let mut pause = backoff.pause_after(failures, random);
+            if channel.upgrade().is_some_and(|it| it.is_refused()) {
+                pause = pause.max(shorten(REFUSED_PAUSE_MIN, BACKOFF_JITTER, random));
+            }
             if timeout(pause, hurry.wished()).await.is_ok() {
                 failures = 0;
             }

@@ -40,8 +40,8 @@ macro_rules! forward {
         }
 
         #[cfg(feature = "tower")]
-        fn attempt_again(&mut self, begun: Instant) {
-            $call::attempt_again(self, begun);
+        fn attempt_again(&mut self, begun: Instant, started: crate::status::Started) {
+            $call::attempt_again(self, begun, started);
         }
 
         #[cfg(feature = "tower")]
@@ -72,11 +72,11 @@ impl<T, E: From<Status>> sealed::Description for Call<T, E> {
         self.late(what, begun).into()
     }
 
-    fn overdue(&self) -> Option<sealed::Overdue<E>> {
-        Some(sealed::Overdue {
+    fn overdue(&self) -> sealed::Overdue<E> {
+        sealed::Overdue {
             record: self.record(),
             fail: E::from,
-        })
+        }
     }
 
     forward!(Call);
@@ -93,9 +93,12 @@ impl<T, E: From<Status> + CallFailure, L: Loan> sealed::Description for LendingC
         LendingCall::fail_late(self, what, begun)
     }
 
-    /// Its memory comes back from the layers only.
-    fn overdue(&self) -> Option<sealed::Overdue<Self::Error>> {
-        None
+    /// Its memory is the layers', and is freed with what they hold.
+    fn overdue(&self) -> sealed::Overdue<Self::Error> {
+        sealed::Overdue {
+            record: self.record(),
+            fail: |status| FailedCall::without_buffers(status.into()),
+        }
     }
 
     forward!(LendingCall);
@@ -117,11 +120,12 @@ mod sealed {
         fn fix_deadline(&mut self, begun: Instant) -> Option<Instant>;
         /// Ends the call, which has waited in vain since `begun` until its deadline.
         fn fail_late(self, what: &'static str, begun: Instant) -> Self::Error;
-        /// Returns what ends the call when layers keep it beyond its deadline, if that may be.
-        fn overdue(&self) -> Option<Overdue<Self::Error>>;
-        /// Makes the call, and its clones, a further attempt of one whose first attempt began then.
+        /// Returns what ends the call when layers keep it beyond its deadline.
+        fn overdue(&self) -> Overdue<Self::Error>;
+        /// Makes the call, and its clones, a further attempt of one whose first attempt began then,
+        /// and whose last one `started` or not.
         #[cfg(feature = "tower")]
-        fn attempt_again(&mut self, begun: Instant);
+        fn attempt_again(&mut self, begun: Instant, started: crate::status::Started);
         /// Returns whether a clone can be made: the call sends no stream, which is read only once.
         #[cfg(feature = "tower")]
         fn can_be_made_again(&self) -> bool;
@@ -143,7 +147,7 @@ mod sealed {
     impl<E> Overdue<E> {
         pub(in crate::client) fn fail(mut self, begun: Instant, deadline: Instant) -> E {
             self.record.begun = Some(begun);
-            let what = "the layers were about to make it again";
+            let what = "the layers kept it";
             let late = Status::maybe_ran(Code::DeadlineExceeded, what);
             let mut late = self.record.late(late);
             self.record.describe(&mut late, None, None, Some(deadline));
@@ -228,8 +232,8 @@ impl<S> fmt::Debug for LayeredPath<S> {
 /// service's response. The call's deadline runs from the first poll, so that it covers the wait: a
 /// call that gets no service until then fails with [`Code::DeadlineExceeded`], as not started. Its
 /// error names the server of the client's own channel, and why that is not connected if it is not.
-/// A call that a layer is about to make again when the deadline passes ends 100 ms later, as
-/// possibly run; one that lends memory goes on until the layer has given it back.
+/// A call that layers keep beyond its deadline, as one that queues calls may, ends 100 ms later, as
+/// possibly run; memory that it lends is then freed, and does not come back.
 ///
 /// # Cancel safety
 /// Dropping the future cancels the call, unless a layer decouples the two.
@@ -285,9 +289,9 @@ where
                 let what = "it waited for a service that is ready";
                 return Err(call.fail_late(what, begun).into());
             }
-            let overdue = call.overdue();
+            let overdue = deadline.map(|deadline| (deadline, call.overdue()));
             let end = service.call(call);
-            let (Some(deadline), Some(overdue)) = (deadline, overdue) else {
+            let Some((deadline, overdue)) = overdue else {
                 return end.await;
             };
             let last = deadline.checked_add(LAYERS_GRACE).unwrap_or(deadline);

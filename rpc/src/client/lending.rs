@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_fabric::{Domain, Error};
 
+use super::request::CallRecord;
 use super::{Call, Channel, Reservation};
 use crate::lend::{LendBuf, LendBufMut, LentRead, LentWrite};
 #[cfg(feature = "tower")]
@@ -152,6 +153,12 @@ pub struct FailedCall<B, E = Status> {
 }
 
 impl<B, E> FailedCall<B, E> {
+    /// The error of a call whose memory does not come back.
+    pub(super) fn without_buffers(error: E) -> FailedCall<B, E> {
+        let buffers = None;
+        FailedCall { error, buffers }
+    }
+
     /// The error.
     pub fn error(&self) -> &E {
         &self.error
@@ -163,7 +170,7 @@ impl<B, E> FailedCall<B, E> {
     }
 
     /// The error and the memory. `None` only if the domain's driver has ended while it was using
-    /// the memory.
+    /// the memory, or if a layer has kept the call beyond its deadline, and the memory with it.
     pub fn into_parts(self) -> (E, Option<B>) {
         (self.error, self.buffers)
     }
@@ -274,8 +281,12 @@ impl<T, E: From<Status> + CallFailure, L: Loan> LendingCall<T, E, L> {
 
     /// Makes the call a further attempt; see [`Call::attempt_again`].
     #[cfg(feature = "tower")]
-    pub(crate) fn attempt_again(&mut self, begun: Instant) {
-        self.call.attempt_again(begun);
+    pub(crate) fn attempt_again(&mut self, begun: Instant, started: Started) {
+        self.call.attempt_again(begun, started);
+    }
+
+    pub(super) fn record(&self) -> CallRecord {
+        self.call.record()
     }
 
     /// Ends the call, which has waited in vain until its deadline; see [`Call::late`]. Its memory

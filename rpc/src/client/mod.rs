@@ -44,6 +44,8 @@ pub use items::received;
 pub use layered::{CallDescription, CallPath, DirectPath, LayeredCall, LayeredPath};
 pub use lending::{FailedCall, LendingCall, LendingFuture, Loan};
 pub use service::ChannelService;
+#[cfg(feature = "tower")]
+pub(crate) use service::until;
 use target::{DynResolve, SystemResolver};
 pub use target::{Resolve, Target};
 

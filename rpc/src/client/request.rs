@@ -55,6 +55,8 @@ pub(super) struct Extras {
     /// Number of attempts before this one, and when the first of them began.
     pub(super) attempts: u32,
     pub(super) first_begun: Option<Instant>,
+    /// Whether one of these may have run.
+    pub(super) may_have_run: bool,
 }
 
 /// The stream that a call sends.
@@ -118,6 +120,7 @@ impl Extras {
             lent: self.lent.clone(),
             attempts: self.attempts,
             first_begun: self.first_begun,
+            may_have_run: self.may_have_run,
             ..Extras::default()
         }
     }

@@ -5,10 +5,13 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use super::connection::Reservation;
 use super::{Call, Channel, FailedCall, LendingCall, LendingFuture, Loan};
+use crate::drive::within_runtime;
+use crate::limits::LAYERS_GRACE;
 use crate::status::{CallFailure, Status};
 
 /// A channel as a `tower_service::Service` of calls: it makes the calls that it is given over its
@@ -18,10 +21,12 @@ use crate::status::{CallFailure, Status};
 /// [`Channel::service`].
 ///
 /// It is ready while the channel has a connection with room for a call, otherwise pending; it never
-/// fails because a server is away, since the server may return. Once the channel is closed it is
-/// ready, and its calls fail. Readiness belongs to one clone, and
-/// reserves room for its call until the clone makes the call or is dropped. Calls made without a
-/// service may still take the room that was free; a call of the service then waits for the window.
+/// fails because a server is away, since the server may return. It is also ready, and its calls
+/// fail, once the channel is closed, while the server refuses the channel's authorization key, and
+/// when the deadline of the last call that it made passes while it waits: a layer that makes that
+/// call again then sees its end. Readiness belongs to one clone, and reserves room for its call until the
+/// clone makes the call or is dropped. Calls made without a service may still take the room that was
+/// free; a call of the service then waits for the window.
 ///
 /// ```
 /// use std::future::poll_fn;
@@ -47,6 +52,9 @@ pub struct ChannelService {
     waiting: Option<Pin<Box<dyn Future<Output = Option<Reservation>> + Send + Sync>>>,
     /// The room that this clone has reserved: it is ready.
     reserved: Option<Reservation>,
+    /// The deadline of the last call that this one, or the one that it is a clone of, has made:
+    /// `Retry` of `tower` makes a call again by a clone.
+    last_deadline: Option<Instant>,
 }
 
 impl Channel {
@@ -56,13 +64,17 @@ impl Channel {
             channel: self.clone(),
             waiting: None,
             reserved: None,
+            last_deadline: None,
         }
     }
 }
 
 impl Clone for ChannelService {
     fn clone(&self) -> Self {
-        self.channel.service()
+        ChannelService {
+            last_deadline: self.last_deadline,
+            ..self.channel.service()
+        }
     }
 }
 
@@ -76,10 +88,13 @@ impl ChannelService {
             self.reserved = self.channel.inner.current().reserve();
         }
         if self.reserved.is_none() {
-            let channel = &self.channel;
+            let (channel, deadline) = (&self.channel.inner, self.last_deadline);
             let waiting = self.waiting.get_or_insert_with(|| {
-                let channel = channel.inner.clone();
-                Box::pin(async move { channel.reserve().await })
+                let (channel, runtime) = (channel.clone(), channel.runtime().clone());
+                Box::pin(within_runtime(runtime, async move {
+                    let is_refused = || channel.is_refused();
+                    until(deadline, channel.reserve(is_refused)).await.flatten()
+                }))
             });
             self.reserved = ready!(waiting.as_mut().poll(cx));
             self.waiting = None;
@@ -98,7 +113,9 @@ impl<T, E: From<Status> + CallFailure> Service<Call<T, E>> for ChannelService {
     }
 
     fn call(&mut self, call: Call<T, E>) -> Call<T, E> {
-        call.over(&self.channel).holding(self.reserved.take())
+        let mut call = call.over(&self.channel);
+        self.last_deadline = call.fix_deadline(Instant::now());
+        call.holding(self.reserved.take())
     }
 }
 
@@ -113,8 +130,22 @@ impl<T, E: From<Status> + CallFailure, L: Loan> Service<LendingCall<T, E, L>> fo
     }
 
     fn call(&mut self, call: LendingCall<T, E, L>) -> LendingFuture<T, E, L> {
-        let future = call.over(&self.channel).into_future();
-        future.holding(self.reserved.take())
+        let mut call = call.over(&self.channel);
+        self.last_deadline = call.fix_deadline(Instant::now());
+        call.into_future().holding(self.reserved.take())
+    }
+}
+
+/// Waits for a service no longer than until the deadline of the last call, which a layer is about
+/// to make again; `None`: it has just passed. One that passed long ago is not waited for by such a
+/// call any more.
+pub(crate) async fn until<T>(
+    deadline: Option<Instant>,
+    ready: impl Future<Output = T>,
+) -> Option<T> {
+    match deadline.filter(|it| it.elapsed() <= LAYERS_GRACE) {
+        Some(deadline) => timeout_at(deadline, ready).await.ok(),
+        None => Some(ready.await),
     }
 }
 

@@ -15,9 +15,10 @@ use tower::retry::budget::{Budget, TpsBudget};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::client::CallDescription;
+use crate::client::{CallDescription, until};
 use crate::drive::within_runtime;
 use crate::limits::{HEDGE_BUDGET_PER_SECOND, HEDGE_BUDGET_SHARE, RETRY_BUDGET_TIME};
+use crate::status::Started;
 
 use latencies::Latencies;
 
@@ -200,20 +201,23 @@ where
         let is_hedged = call.method().idempotent && call.can_be_made_again();
         let begun = Instant::now();
         let again = is_hedged.then(|| {
-            call.fix_deadline(begun);
+            let deadline = call.fix_deadline(begun);
             let mut second = call.clone();
-            second.attempt_again(begun);
-            (self.inner.clone(), second)
+            second.attempt_again(begun, Started::MaybeRan);
+            (self.inner.clone(), second, deadline)
         });
         let (method, runtime) = (call.method().id, call.runtime().clone());
         let first = self.inner.call(call);
-        let Some((mut other, call)) = again else {
+        let Some((mut other, call, deadline)) = again else {
             return Box::pin(first);
         };
         let shared = Arc::clone(&self.shared);
         let second = async move {
-            poll_fn(|cx| other.poll_ready(cx)).await?;
-            other.call(call).await
+            match until(deadline, poll_fn(|cx| other.poll_ready(cx))).await {
+                Some(Ok(())) => Some(other.call(call).await),
+                Some(Err(error)) => Some(Err(error)),
+                None => None,
+            }
         };
         Box::pin(within_runtime(runtime, async move {
             let end = hedge(first, second, shared.delay(method), &shared.budget).await;
@@ -226,10 +230,10 @@ where
 }
 
 /// Begins the second attempt after the delay, and returns what the attempt that succeeds first
-/// does.
+/// does. The second one is `None` if it found no service in time.
 async fn hedge<R, E>(
     first: impl Future<Output = Result<R, E>>,
-    second: impl Future<Output = Result<R, E>>,
+    second: impl Future<Output = Option<Result<R, E>>>,
     delay: Option<Duration>,
     budget: &TpsBudget,
 ) -> Result<R, E> {
@@ -244,8 +248,12 @@ async fn hedge<R, E>(
         return first.await;
     }
     match select(first, pin!(second)).await {
-        Either::Left((Err(error), second)) => second.await.map_err(|_| error),
-        Either::Right((Err(_), first)) => first.await,
-        Either::Left((end, _)) | Either::Right((end, _)) => end,
+        Either::Left((Err(error), second)) => match second.await {
+            Some(Ok(response)) => Ok(response),
+            _ => Err(error),
+        },
+        Either::Right((Some(Ok(response)), _)) => Ok(response),
+        Either::Right((_, first)) => first.await,
+        Either::Left((end, _)) => end,
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_fabric::testing::Net;
 use tokio_fabric_rpc::{AuthKey, Channel, Code, Cx, Result, Server, Started, Status, service};
 
@@ -64,6 +65,60 @@ async fn only_the_same_key_connects() {
     }
     let channel = connect(Some(key(b"secret"))).await.unwrap();
     ProbeClient::over(channel).nothing().await.unwrap();
+}
+
+/// A wrong key is not an outage: calls say so at once, whatever waits for a connection; and the
+/// server is not asked many times a second.
+#[tokio::test(start_paused = true)]
+async fn calls_of_a_channel_with_a_wrong_key_are_unauthenticated() {
+    let net = Net::new(14);
+    let serve = async |key: &'static [u8]| {
+        let node = net.node("server");
+        let server = Server::new()
+            .add(ProbeServer::new(Handlers::default()))
+            .auth_key(AuthKey::new(key))
+            .fabric(&node.fabric().unwrap());
+        server.bind(node.addr(7000)).await.unwrap()
+    };
+    let server = serve(b"secret").await;
+    let connect = |key: &'static [u8]| {
+        let fabric = net.node("client").fabric().unwrap();
+        let builder = Channel::builder().fabric(&fabric);
+        let builder = builder.auth_key(AuthKey::new(key));
+        builder.connect_lazy(server.local_addr()).unwrap()
+    };
+    let channel = connect(b"wrong");
+    let client = ProbeClient::over(channel.clone());
+    let begun = Instant::now();
+    for waits in [false, true, false, true] {
+        let call = client.nothing();
+        let call = if waits { call.wait_for_ready() } else { call };
+        let refused = call.await.unwrap_err();
+        expect(&refused, Code::Unauthenticated, Started::NotStarted);
+        #[cfg(feature = "tower")]
+        {
+            let layered = tower::ServiceBuilder::new()
+                .retry(tokio_fabric_rpc::retry::NotStarted::new())
+                .service(channel.service());
+            let refused = client.clone().layered(layered).nothing().await;
+            expect(
+                &refused.unwrap_err(),
+                Code::Unauthenticated,
+                Started::NotStarted,
+            );
+        }
+    }
+    assert!(begun.elapsed() < Duration::from_millis(100));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let asked = server.stats().unauthorized_connections;
+    assert!((5..=25).contains(&asked), "{asked}");
+    // Once the server has the key, the channel is found to be in order.
+    drop(server);
+    net.crash("server");
+    net.restart("server");
+    let _server = serve(b"wrong").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    client.nothing().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_fabric::testing::Net;
+use tokio_fabric_rpc::limits::LAYERS_GRACE;
 use tokio_fabric_rpc::{
-    Balance, Channel, Code, Cx, Hedge, HedgeLayer, LayeredPath, Lend, Listening, Pull, Push,
-    Result, Server, Started, Status, retry, service, testing,
+    Balance, Channel, Code, Cx, FailedCall, Hedge, HedgeLayer, LayeredPath, Lend, Listening, Pull,
+    Push, Result, Server, Started, Status, retry, service, testing,
 };
 use tower::ServiceBuilder;
 use tower::retry::budget::TpsBudget;
@@ -279,6 +281,89 @@ async fn a_call_that_lends_shared_memory_is_retried() {
     assert_eq!(sum, 9);
     holds.await.unwrap().unwrap();
     assert!(channel.stats().not_started >= 1);
+}
+
+/// "The deadline of a call covers all its attempts": of one that lends memory too, whatever layers
+/// wait for the server that died, and of one that was about to be made again. It may have run.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_made_again_ends_at_its_deadline() {
+    let limit = Duration::from_millis(500);
+    for layers in 0..4 {
+        let net = Net::new(73);
+        let node = net.node("server");
+        let worker = Worker::default();
+        worker.millis.store(200, Ordering::Relaxed);
+        let server = Server::new().add(StoreServer::new(worker.clone()));
+        let server = server.fabric(&node.fabric().unwrap()).bind(node.addr(7000));
+        let server = server.await.unwrap();
+        let fabric = net.node("client").fabric().unwrap();
+        let builder = Channel::builder().fabric(&fabric);
+        let channel = builder.connect(server.local_addr()).await.unwrap();
+        let client = StoreClient::over(channel.clone());
+        let (again, balance) = (retry::NotStarted::new(), Balance::over([channel.clone()]));
+        let hedge = HedgeLayer::after(DELAY).budget(unlimited());
+        let builder = ServiceBuilder::new();
+        macro_rules! end {
+            ($service:expr) => {{
+                let client = client.layered($service);
+                tokio::spawn(async move {
+                    let lends = client.sum(Lend::read(Bytes::from(vec![1; 100_000])));
+                    let plain = client.read().with(|it| it.deadline(limit));
+                    let lends = lends.with(|it| it.deadline(limit)).into_future();
+                    let (lends, plain) = join(lends, plain.into_future()).await;
+                    (lends.unwrap_err(), plain.unwrap_err(), Instant::now())
+                })
+            }};
+        }
+        let begun = Instant::now();
+        let ends = match layers {
+            0 => end!(builder.retry(again).service(channel.service())),
+            1 => end!(builder.retry(again).service(balance)),
+            2 => end!(builder.layer(hedge).service(balance)),
+            _ => end!(builder.retry(again).layer(hedge).service(channel.service())),
+        };
+        sleep(Duration::from_millis(100)).await;
+        assert!(worker.started.load(Ordering::Relaxed) >= 2);
+        net.crash("server");
+        let (lends, plain, ended) = ends.await.unwrap();
+        let took = ended - begun;
+        assert!(
+            took <= limit + Duration::from_millis(2),
+            "{layers}: {took:?}"
+        );
+        for status in [lends.error(), &plain] {
+            assert!(!status.is_not_started(), "{layers}: {status}");
+        }
+        if layers < 2 {
+            expect(&plain, Code::DeadlineExceeded, Started::MaybeRan);
+            assert!(plain.to_string().contains("connection refused"), "{plain}");
+        }
+        let buffers = lends.into_parts().1;
+        assert_eq!(buffers.map(|it| it.len()), Some(100_000), "{layers}");
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(channel.domain().region_count(), 0);
+    }
+}
+
+/// A layer that keeps a call for ever keeps the memory that it lends, and not the caller.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_layers_keep_ends_soon_after_its_deadline() {
+    let net = Net::new(74);
+    let fabric = net.node("client").fabric().unwrap();
+    let builder = Channel::builder().fabric(&fabric);
+    let channel = builder
+        .connect_lazy(net.node("nowhere").addr(7000))
+        .unwrap();
+    let service = ServiceBuilder::new().buffer(4).service(channel.service());
+    let client = StoreClient::over(channel).layered(service);
+    let begun = Instant::now();
+    let lends = client.sum(Lend::read(Bytes::from_static(&[1; 9])));
+    let limit = Duration::from_millis(500);
+    let failed = lends.with(|it| it.deadline(limit)).await.unwrap_err();
+    let failed = failed.downcast::<FailedCall<Bytes>>().unwrap();
+    expect(failed.error(), Code::DeadlineExceeded, Started::MaybeRan);
+    assert_eq!(begun.elapsed(), limit + LAYERS_GRACE);
+    assert_eq!(failed.into_parts().1, None);
 }
 
 /// "`cancel().await` gives lent memory back": the same buffer, which no peer writes to any more.

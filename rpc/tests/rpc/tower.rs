@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_fabric::testing::Net;
-use tokio_fabric_rpc::limits::{CALLS_PER_CONNECTION_MAX, LAYERS_GRACE};
+use tokio_fabric_rpc::limits::CALLS_PER_CONNECTION_MAX;
 use tokio_fabric_rpc::{
     Balance, Call, Channel, ChannelService, Code, Cx, HedgeLayer, Lend, Pull, Reply, Request,
     Result, Route, RouteFuture, Server, Started, Status, Streaming, retry, service, testing,
@@ -321,7 +321,7 @@ async fn a_call_that_waits_to_be_made_again_ends_by_its_deadline() {
     let late = timeout(2 * within, call).await.expect("it ends").unwrap();
     let late = late.unwrap_err();
     expect(&late, Code::DeadlineExceeded, Started::MaybeRan);
-    assert_eq!(begin.elapsed(), within + LAYERS_GRACE);
+    assert_eq!(begin.elapsed(), within);
     assert_eq!(late.call().unwrap().method, "Flaky/read");
     let text = late.to_string();
     assert!(text.contains("connection refused"), "{text}");
