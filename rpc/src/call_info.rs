@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct CallInfo {
     /// The name of the method: `Service/method`, with `#version` if it has one.
     pub method: &'static str,
-    /// The address of the server; `None` if the channel has never been connected.
+    /// The address of the server, or the one that was tried first; `None` if none is known.
     pub address: Option<SocketAddr>,
     /// The name that was looked up to find the server, if it was.
     pub name: Option<String>,
@@ -62,6 +62,22 @@ impl fmt::Display for TimeText {
     }
 }
 
+/// As [`TimeText`], of a limit that was set: what passed before the call was begun is less than a
+/// millisecond, and is left out.
+pub(crate) struct LimitText(pub(crate) Duration);
+
+impl fmt::Display for LimitText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self
+            .0
+            .saturating_add(Duration::from_micros(999))
+            .as_millis();
+        let whole = u64::try_from(millis).map_or(self.0, Duration::from_millis);
+        let is_long = whole >= Duration::from_millis(10);
+        TimeText(if is_long { whole } else { self.0 }).fmt(f)
+    }
+}
+
 /// Returns the number `of` / 10^`places`, with `kept` of its decimals, and without zeros at the
 /// end.
 fn decimals(of: u128, places: u32, kept: usize) -> String {
@@ -95,5 +111,10 @@ mod tests {
             assert_eq!(TimeText(time).to_string(), text);
         }
         assert!(TimeText(Duration::MAX).to_string().ends_with(" s"));
+        for (micros, text) in [(499_912, "500 ms"), (500_000, "500 ms"), (1_500, "1.5 ms")] {
+            let limit = Duration::from_micros(micros);
+            assert_eq!(LimitText(limit).to_string(), text);
+        }
+        assert!(LimitText(Duration::MAX).to_string().ends_with(" s"));
     }
 }

@@ -4,9 +4,14 @@
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
 use futures::FutureExt;
+use tokio::time::Instant;
+use tokio_fabric::LogRate;
+
+use crate::limits::LOGGED_PER_SECOND;
 
 /// Runs the closure; `None` if it has panicked, which is logged.
 pub(crate) fn caught<R>(what: impl fmt::Display, run: impl FnOnce() -> R) -> Option<R> {
@@ -36,12 +41,24 @@ pub(crate) fn drop_caught<T>(what: T) -> bool {
 #[cold]
 fn note(what: impl fmt::Display, panic: Box<dyn std::any::Any + Send>) {
     drop_caught(panic);
-    log(|| tracing::error!("{what} has panicked"));
+    log(|| tracing::error!(%what, "code of the program has panicked"));
 }
 
 /// Emits an event. A panic of the subscriber ends nothing.
 pub(crate) fn log(emit: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(emit));
+}
+
+/// Limits how often an event is logged that may occur any number of times.
+#[derive(Debug, Default)]
+pub(crate) struct BoundedLog(Mutex<LogRate>);
+
+impl BoundedLog {
+    /// Returns the number of events that were left out before this one; `None`: so is this one.
+    pub(crate) fn admit(&self) -> Option<u64> {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.admit(Instant::now().into_std(), LOGGED_PER_SECOND)
+    }
 }
 
 #[cfg(test)]

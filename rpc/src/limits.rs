@@ -113,9 +113,9 @@ pub const LENT_MAX: usize = 4;
 pub const LENT_BYTES_MAX: u64 = 1 << 40;
 /// Longest name of an authorization key, in bytes.
 pub const KEY_NAME_MAX: usize = 32;
-/// Refused calls and connections that a server logs per second, of those whose callers are not
-/// authorized.
-pub const UNAUTHORIZED_LOGGED_PER_SECOND: u32 = 10;
+/// Events that a server logs per second where others may cause any number: callers that are not
+/// authorized, handlers that keep their thread.
+pub const LOGGED_PER_SECOND: u32 = 10;
 /// Services and versions of methods that a server lists for a client that calls another one: enough
 /// to see the mistake, and short.
 pub const LISTED_SERVICES_MAX: usize = 8;
@@ -174,8 +174,8 @@ pub const BACKOFF_FIRST_MIN: Duration = Duration::from_millis(1);
 /// Default of how many times as long each further pause of a channel is. A pause is then at most
 /// 4 % of the time that the server has been away, and the attempts until the longest pause are 314.
 pub const BACKOFF_FACTOR: f64 = 1.02;
-/// Shortest pause of a channel whose authorization key a server has refused, which no attempt of its
-/// own changes. Value: 1 s.
+/// Shortest pause of a channel whose authorization key a server has refused, which no attempt of
+/// its own changes. Value: 1 s.
 pub const REFUSED_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest of these pauses. Value: 5 s.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);

@@ -23,13 +23,14 @@ use crate::status::{CallFailure, Code, Started, Status};
 /// A policy for `tower`'s `Retry`.
 ///
 /// It retries calls that have not started, and calls of `#[rpc(idempotent)]` methods that may have
-/// run, after the pause that the server recommends, or one that grows with each retry. The call's
-/// deadline runs from the first attempt, and covers all attempts and pauses. A budget, which clones
-/// share, limits the load that retries add within 10 s: by default to a fifth of the calls that
-/// have succeeded, and a reserve of 1,030, which is more than a connection has calls in flight
-/// (1,024 at most, 256 by default). So all of them can be retried when a server restarts; a policy
-/// for several servers that may restart together needs a [`budget`](Self::budget) with a larger
-/// reserve. A call that the budget does not let be retried ends with its error, whose text says so.
+/// run, after a pause that grows with each retry, or the one that the server recommends if that is
+/// longer. The call's deadline runs from the first attempt, and covers all attempts and pauses. A
+/// budget, which clones share, limits the load that retries add within 10 s: by default to a fifth
+/// of the calls that have succeeded, and a reserve of 1,030, which is more than a connection has
+/// calls in flight (1,024 at most, 256 by default). So all of them can be retried when a server
+/// restarts; a policy for several servers that may restart together needs a
+/// [`budget`](Self::budget) with a larger reserve. A call that the budget does not let be retried,
+/// or that has no retry left, ends with its error, whose text says so.
 ///
 /// Errors that another attempt would not change are passed on: a request that cannot be decoded or
 /// is too large, or a caller that is not authorized. So is the error of a call that sends a stream,
@@ -100,9 +101,9 @@ impl NotStarted {
         self
     }
 
-    /// The pause before the first retry of a call, if the server recommends none. It doubles with
-    /// each further retry, up to 5 s, and is shortened by up to half, at random. Zero: no pauses.
-    /// Default: 10 ms.
+    /// The pause before the first retry of a call. It doubles with each further retry, up to 5 s,
+    /// and is shortened by up to half, at random. Zero: only what the server recommends. Default:
+    /// 10 ms.
     pub fn pause(mut self, first: Duration) -> NotStarted {
         self.pause = first;
         self
@@ -124,12 +125,18 @@ impl NotStarted {
             Started::MaybeRan => call.method().idempotent,
             Started::Ran => false,
         };
-        if !may || self.left == 0 {
+        if !may {
+            return None;
+        }
+        if self.left == 0 {
+            if let Some(status) = failed {
+                status.add_to_message("no retry is left");
+            }
             return None;
         }
         let now = Instant::now();
-        let pause =
-            after.unwrap_or_else(|| shorten(self.pause, BACKOFF_JITTER, random_of(call.domain())));
+        let own = shorten(self.pause, BACKOFF_JITTER, random_of(call.domain()));
+        let pause = after.map_or(own, |it| it.max(own));
         let deadline = call.fix_deadline(self.begun.unwrap_or(now));
         let is_late = deadline.is_some_and(|it| now.checked_add(pause).is_none_or(|at| it <= at));
         if is_late {

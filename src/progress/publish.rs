@@ -150,10 +150,11 @@ impl Port {
     pub(super) fn connect_failed(&self, state: &mut PortState, error: Error) {
         let error = state.about_peer(error);
         state.counts.losses += 1;
-        if is_logged(Level::WARN) {
+        // The caller has the error.
+        if is_logged(Level::DEBUG) {
             let (span, endpoint, error) = (self.span.clone(), self.id(), error.clone());
             hold_event(move || {
-                tracing::warn!(parent: &span, ?endpoint, %error, "connection not established");
+                tracing::debug!(parent: &span, ?endpoint, %error, "connection not established");
             });
         }
         if let Some(slot) = state.bindings.connected.take() {
@@ -279,10 +280,13 @@ impl Port {
     }
 
     fn log_end(&self, connected: bool, lost: Option<Error>) {
-        let level = match lost {
+        // Processes end, the peer's and this one; a connection that fails otherwise is a fault.
+        let is_end = |kind| matches!(kind, ErrorKind::PeerClosed | ErrorKind::DriverGone);
+        let level = match &lost {
             None => Level::INFO,
-            Some(_) if connected => Level::WARN,
-            Some(_) => Level::DEBUG,
+            Some(_) if !connected => Level::DEBUG,
+            Some(error) if is_end(error.kind()) => Level::INFO,
+            Some(_) => Level::WARN,
         };
         if !is_logged(level) {
             return;
@@ -290,8 +294,11 @@ impl Port {
         let (span, endpoint) = (self.span.clone(), self.id());
         hold_event(move || match lost {
             None => tracing::info!(parent: &span, ?endpoint, "connection ended"),
-            Some(error) if connected => {
+            Some(error) if level == Level::WARN => {
                 tracing::warn!(parent: &span, ?endpoint, %error, "connection lost");
+            }
+            Some(error) if level == Level::INFO => {
+                tracing::info!(parent: &span, ?endpoint, %error, "connection lost");
             }
             // Mostly a connection that gave way to another one.
             Some(error) => tracing::debug!(parent: &span, ?endpoint, %error, "connection not used"),

@@ -295,9 +295,10 @@ fn the_papers_agree_with_the_repository() {
 
 #[test]
 fn the_page_of_events_is_what_the_source_logs() {
-    let files = Source::all_in("src");
-    let logged: Vec<_> = files.iter().flat_map(events::of_source).collect();
-    assert!(logged.len() > 40, "they are found");
+    let files = ["src", "rpc/src"].map(Source::all_in);
+    let files = files.iter().flatten();
+    let logged: Vec<_> = files.flat_map(events::of_source).collect();
+    assert!(logged.len() > 60, "they are found");
     expect_none(events::check(
         logged,
         events::of_page(&text("docs/events.md")),

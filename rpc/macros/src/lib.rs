@@ -39,7 +39,10 @@ use method::Method;
 ///
 /// # Arguments and results with a special meaning
 ///
-/// - `Bytes`, as the only argument or as `Result<Bytes>`, is sent as it is, without a codec.
+/// - `Bytes`, as the only argument or as `Result<Bytes>`, is sent as it is, without a codec. An
+///   argument is copied once at each end, a result once in all; beside other arguments, or within
+///   another type, the codec makes a copy more. Memory that is lent is copied once, at the other
+///   end.
 /// - `Pull` is memory that the client lends with `Lend::read(buffer)` and that the handler reads;
 ///   `Push` is memory that the client lends with `Lend::write(buffer)` and that the handler writes
 ///   to. A method can have up to four of them. Their methods fail with a `Status`, so a handler

@@ -48,6 +48,10 @@ use members::{Health, Members, Settings};
 /// Clients describe calls with a channel of their own: its deadline applies, unless the call sets
 /// one, and while no member has room, an error names its server. So describe calls with a member.
 ///
+/// Calls that wait on purpose, such as those of a pipeline whose last stage is slow, need a
+/// deadline that is longer than the wait, or [`no_deadline`](crate::Call::no_deadline): else
+/// healthy members are ejected.
+///
 /// Failures that count are [`Code::DeadlineExceeded`], [`Code::Overloaded`], [`Code::Internal`],
 /// [`Code::HandlerPanicked`], and the loss of a connection.
 ///

@@ -331,6 +331,7 @@ async fn keep_connected(channel: Weak<ChannelInner>) {
         hurry.wished().await;
     }
     let (mut failures, mut connected) = (0, has_tried.then(Instant::now));
+    let mut has_warned = false;
     loop {
         let Some(connection) = channel.upgrade().map(|it| it.current()) else {
             return;
@@ -380,13 +381,17 @@ async fn keep_connected(channel: Weak<ChannelInner>) {
         match connected_anew.unwrap_or_else(|| Err(Status::new(Code::Internal, ""))) {
             Ok(connection) => {
                 (failures, connected) = (0, Some(Instant::now()));
+                has_warned = false;
                 if !alive.replace(&connection) {
                     return;
                 }
             }
             Err(status) => {
                 failures = failures.saturating_add(1);
-                log(|| tracing::debug!(%status, failures, "no connection"));
+                log(|| match std::mem::replace(&mut has_warned, true) {
+                    false => tracing::warn!(%status, "no connection: connecting is tried again"),
+                    true => tracing::debug!(%status, failures, "no connection"),
+                });
                 alive.note_failure(&status);
             }
         }

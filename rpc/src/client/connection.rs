@@ -626,7 +626,8 @@ impl Connection for ClientConnection {
                 return;
             }
             let peer = self.endpoint.peer_addr();
-            log(|| tracing::warn!(?peer, "{}: the connection is closed", violation.0));
+            let what = violation.0;
+            log(|| tracing::warn!(?peer, what, "a server has broken the protocol"));
             self.losses.fetch_add(1, Ordering::Relaxed);
             let what = format!("the server broke the protocol: {}", violation.0);
             self.end(&Status::maybe_ran(Code::ConnectionLost, what));

@@ -24,9 +24,9 @@ use crate::status::{CallFailure, Status};
 /// fails because a server is away, since the server may return. It is also ready, and its calls
 /// fail, once the channel is closed, while the server refuses the channel's authorization key, and
 /// when the deadline of the last call that it made passes while it waits: a layer that makes that
-/// call again then sees its end. Readiness belongs to one clone, and reserves room for its call until the
-/// clone makes the call or is dropped. Calls made without a service may still take the room that was
-/// free; a call of the service then waits for the window.
+/// call again then sees its end. Readiness belongs to one clone, and reserves room for its call
+/// until the clone makes the call or is dropped. Calls made without a service may still take the
+/// room that was free; a call of the service then waits for the window.
 ///
 /// ```
 /// use std::future::poll_fn;

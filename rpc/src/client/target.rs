@@ -212,8 +212,8 @@ impl From<Vec<SocketAddr>> for Target {
 /// [`Channel::refresh`]: crate::Channel::refresh
 /// [`ChannelBuilder::resolver`]: crate::ChannelBuilder::resolver
 pub trait Resolve: Send + Sync + 'static {
-    /// Returns the addresses of a name at present, the preferred one first. The channel's connect
-    /// limit applies.
+    /// Returns the addresses of a name at present, the preferred one first, or an
+    /// [`io::Error`]. The channel's connect limit applies.
     ///
     /// # Errors
     /// Why the name has no addresses now. A channel that has connected before tries the addresses

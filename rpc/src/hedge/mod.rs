@@ -32,6 +32,10 @@ use latencies::Latencies;
 /// memory that was lent to it is refused to its server from then on. If both fail, the error of the
 /// first is returned.
 ///
+/// A second attempt of a call that writes sends its bytes again: give a client of its own, with
+/// these layers (`layered`), to the calls that are worth it, such as those that read. Without a
+/// second server it goes over the same connection.
+///
 /// A budget, which clones share, limits the load that this adds: by default a tenth of the calls,
 /// and one per second. Over a [`Balance`](crate::Balance) the second attempt usually goes to
 /// another server, since the first one has an outstanding call.

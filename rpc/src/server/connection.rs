@@ -490,7 +490,8 @@ impl ServerConnection {
 
     fn count_violation(&self, what: &str) {
         self.server.violations.fetch_add(1, Ordering::Relaxed);
-        log(|| tracing::warn!(peer = %self.peer.address, "{what}: the connection is closed"));
+        let peer = self.peer.address;
+        log(|| tracing::warn!(%peer, what, "a client has broken the protocol"));
     }
 }
 
@@ -521,7 +522,11 @@ impl Connection for ServerConnection {
     }
 
     fn handle_end(self: &Arc<Self>, why: EndCause<'_>) {
-        if matches!(why, EndCause::Lost(_)) {
+        // A client that ends with its process, and awaits nothing, has lost nothing.
+        if let EndCause::Lost(error) = &why
+            && (error.kind() != ErrorKind::PeerClosed
+                || self.with_machine(|machine| machine.running() > 0))
+        {
             self.server.lost.fetch_add(1, Ordering::Relaxed);
         }
         // The library refuses messages that are longer than any frame.

@@ -20,7 +20,7 @@ use super::route::{Request, Stack};
 use super::service::{Handling, Incoming, RoutedMethod, Routes};
 use super::unauthorized::Unauthorized;
 use super::{AuthKeys, ClientKey, Server, ServerLimits};
-use crate::caught::{caught, caught_async, log};
+use crate::caught::{BoundedLog, caught, caught_async, log};
 use crate::cx::Cx;
 use crate::drive::{EndpointSettings, Hub, runtime_with_timers, within_runtime};
 use crate::lend::ChunkPool;
@@ -42,6 +42,7 @@ pub(crate) struct ServerShared {
     authorize: Option<Box<dyn Authorize>>,
     auth_keys: AuthKeys,
     pub(super) unauthorized: Unauthorized,
+    pub(super) slow_logged: BoundedLog,
     /// Set when it listens.
     listener: OnceLock<Weak<PassiveEndpoint>>,
     pub(crate) limits: ServerLimits,
@@ -262,8 +263,9 @@ pub struct ServerStats {
     /// Connections that were not made because the client has no authorization key that is known
     /// here, or its certificate was rejected.
     pub unauthorized_connections: u64,
-    /// Connections that ended with an error: their client has died, is silent, or has reset them.
-    /// The log of the layer below has the error of each.
+    /// Connections that ended with an error: their client has died while it was awaiting a call, is
+    /// silent, or has reset them. A client that awaits nothing may end with its process. The log of
+    /// the layer below has the error of each.
     pub connections_lost: u64,
 }
 
@@ -360,6 +362,7 @@ impl Listening {
             authorize,
             auth_keys,
             unauthorized: Unauthorized::default(),
+            slow_logged: BoundedLog::default(),
             listener: OnceLock::new(),
             hub: OnceLock::new(),
             limits,
@@ -466,13 +469,14 @@ impl Listening {
     /// Closes the server gracefully. It stops listening and refuses new calls with
     /// [`Code::Draining`]. Running calls may continue until the deadline, at which they are
     /// cancelled. Returns when all connections are closed, little later than the deadline, whatever
-    /// the clients do.
+    /// the clients do, with the server's last statistics.
     ///
     /// # Cancel safety
     /// Dropping the future closes all connections at once.
-    pub async fn drain(self, deadline: Duration) {
-        let runtime = self.hub.runtime.clone();
+    pub async fn drain(self, deadline: Duration) -> ServerStats {
+        let (shared, runtime) = (Arc::clone(&self.shared), self.hub.runtime.clone());
         within_runtime(runtime, super::drain::drain(self, deadline)).await;
+        shared.stats()
     }
 }
 

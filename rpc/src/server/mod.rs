@@ -340,7 +340,8 @@ impl Server {
     }
 
     /// Listens and serves until the future of [`drain_on`](Self::drain_on) is ready and the server
-    /// is drained; without one, until the returned future is dropped.
+    /// is drained; without one, until the returned future is dropped. A program that shows its
+    /// server's statistics calls [`bind`](Self::bind), and [`Listening::drain`] at its end.
     ///
     /// # Errors
     /// As for [`bind`](Self::bind).

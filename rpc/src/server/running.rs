@@ -87,7 +87,7 @@ impl Begun {
             }
             None => {
                 let what = "what decodes the call has panicked";
-                log(|| tracing::error!(method = cx.method(), what));
+                log(|| tracing::error!(method = cx.method(), "decoding a call has panicked"));
                 self.refused = Some(Status::not_started(Code::Internal, what));
             }
         }
@@ -170,7 +170,10 @@ fn panicked(cx: &Cx) -> Reply {
 fn notice_time(connection: &ServerConnection, cx: &Cx, took: Duration) {
     let routed = connection.server.routes.at(cx.call().route);
     routed.counters.poll_slowly();
-    log(|| tracing::warn!(method = cx.method(), ?took, "a handler keeps its thread"));
+    if let Some(left_out) = connection.server.slow_logged.admit() {
+        let method = cx.method();
+        log(|| tracing::warn!(method, ?took, left_out, "a handler keeps its thread"));
+    }
 }
 
 struct Running {

@@ -2,14 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use tokio::time::Instant;
-use tokio_fabric::LogRate;
-
-use crate::caught::log;
+use crate::caught::{BoundedLog, log};
 use crate::cx::Cx;
-use crate::limits::UNAUTHORIZED_LOGGED_PER_SECOND;
 use crate::status::Status;
 
 /// Counts of calls and connections that were refused because of who made them.
@@ -17,7 +12,7 @@ use crate::status::Status;
 pub(crate) struct Unauthorized {
     calls: AtomicU64,
     connections: AtomicU64,
-    logged: Mutex<LogRate>,
+    logged: BoundedLog,
 }
 
 impl Unauthorized {
@@ -33,7 +28,7 @@ impl Unauthorized {
     #[cold]
     pub(super) fn note_call(&self, call: &Cx, status: &Status) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if let Some(left_out) = self.admit() {
+        if let Some(left_out) = self.logged.admit() {
             let (peer, method) = (call.peer(), call.method());
             log(|| tracing::info!(%peer, method, %status, left_out, "a call is not authorized"));
         }
@@ -43,13 +38,8 @@ impl Unauthorized {
     #[cold]
     pub(super) fn note_connection(&self, peer: SocketAddr, status: &Status) {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        if let Some(left_out) = self.admit() {
+        if let Some(left_out) = self.logged.admit() {
             log(|| tracing::info!(%peer, %status, left_out, "a client is not authorized"));
         }
-    }
-
-    fn admit(&self) -> Option<u64> {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        logged.admit(Instant::now().into_std(), UNAUTHORIZED_LOGGED_PER_SECOND)
     }
 }

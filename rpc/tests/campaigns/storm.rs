@@ -77,7 +77,7 @@ async fn storm(channels: u64) {
     for is_drained in [false, true] {
         let lost = Instant::now();
         match is_drained {
-            true => server.drain(PATIENCE).await,
+            true => drop(server.drain(PATIENCE).await),
             false => drop(server),
         }
         server = listen(address).await;

@@ -273,7 +273,7 @@ async fn calls_that_are_not_authorized_are_counted_and_logged_at_a_bounded_rate(
     }
     let stats = server.stats();
     assert_eq!((stats.unauthorized_calls, stats.refused), (51, 51));
-    let most = tokio_fabric_rpc::limits::UNAUTHORIZED_LOGGED_PER_SECOND as usize;
+    let most = tokio_fabric_rpc::limits::LOGGED_PER_SECOND as usize;
     assert_eq!(logged.load(Ordering::SeqCst), most);
     tokio::time::sleep(Duration::from_secs(1)).await;
     client.nothing().await.unwrap_err();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::time::Instant;
 use tokio_fabric_rpc::{Code, Cx, Result, Server, Started, service, testing};
 
@@ -23,7 +24,8 @@ async fn a_draining_server_finishes_what_runs_and_takes_nothing_new() {
     let refused = client.nothing().await.unwrap_err();
     expect(&refused, Code::Draining, Started::NotStarted);
     running.await.unwrap().unwrap();
-    draining.await.unwrap();
+    let last = draining.await.unwrap();
+    assert_eq!((last.connections, last.running, last.started), (0, 0, 1));
     assert!(
         begin.elapsed() < Duration::from_secs(1),
         "{:?}",
@@ -110,7 +112,7 @@ async fn a_handler_that_begins_as_the_drain_ends_is_cancelled_by_it() {
     let handlers = DrainingHandler::default();
     let drain = Arc::clone(&handlers.0);
     let (channel, server) = testing::pair(EndsServer::new(handlers)).await.unwrap();
-    *drain.lock().unwrap() = Some(Box::pin(server.drain(Duration::ZERO)));
+    *drain.lock().unwrap() = Some(Box::pin(server.drain(Duration::ZERO).map(drop)));
     let client = EndsClient::over(channel);
     let cut = client.begin().no_deadline().await.unwrap_err();
     expect(&cut, Code::Draining, Started::MaybeRan);

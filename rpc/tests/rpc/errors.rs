@@ -300,7 +300,7 @@ async fn a_draining_server_says_so_and_what_to_do() {
     let (client, seen, server) = probe().await;
     let running = tokio::spawn(client.wait(Some(1_000)).into_future());
     seen.wait_for(&seen.started, 1).await;
-    let (refused, ()) = tokio::join!(
+    let (refused, _) = tokio::join!(
         async {
             tokio::time::sleep(Duration::from_millis(10)).await;
             client.nothing().await.unwrap_err()

@@ -345,7 +345,7 @@ async fn a_call_that_is_made_again_ends_at_its_deadline() {
     }
 }
 
-/// A layer that keeps a call for ever keeps the memory that it lends, and not the caller.
+/// A layer that keeps a call keeps the memory that it lends, and not the caller.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_layers_keep_ends_soon_after_its_deadline() {
     let net = Net::new(74);

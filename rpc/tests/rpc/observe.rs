@@ -14,11 +14,47 @@ use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-use super::{Handlers, ProbeServer, Refusal, expect, probe, probe_with};
+use super::{Handlers, ProbeClient, ProbeServer, Refusal, expect, probe, probe_with};
 
 fn stats_of(server: &tokio_fabric_rpc::Listening, method: &str) -> MethodStats {
     let mut all = server.method_stats();
     all.find(|it| it.0 == method).unwrap().1
+}
+
+/// Programs end without a word: what awaited nothing has lost nothing, and a server over which
+/// clients come and go counts no losses. One that dies in the middle of a call is one.
+#[test]
+fn a_client_that_ends_with_its_process_is_lost_if_it_was_calling() {
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let (ours, theirs) = (runtime(), runtime());
+    let handlers = Handlers::default();
+    let server = Server::new().add(ProbeServer::new(handlers.clone()));
+    let server = ours.block_on(server.bind("127.0.0.1:0")).unwrap();
+    let connect = || theirs.block_on(ProbeClient::connect(server.local_addr()));
+    let idle = connect().unwrap();
+    theirs.block_on(idle.nothing().into_future()).unwrap();
+    let ends = |clients, lost| {
+        let since = std::time::Instant::now();
+        loop {
+            let stats = server.stats();
+            if (stats.connections, stats.connections_lost) == (clients, lost) {
+                break;
+            }
+            assert!(since.elapsed() < Duration::from_secs(30), "{stats:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    ends(1, 0);
+    let busy = runtime();
+    let calling = busy.block_on(ProbeClient::connect(server.local_addr()));
+    let calling = calling.unwrap();
+    busy.spawn(calling.wait(None).into_future());
+    ours.block_on(handlers.0.wait_for(&handlers.0.started, 1));
+    ends(2, 0);
+    drop((theirs, idle));
+    ends(1, 0);
+    drop((busy, calling));
+    ends(0, 1);
 }
 
 #[tokio::test(start_paused = true)]

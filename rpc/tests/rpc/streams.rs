@@ -361,7 +361,7 @@ async fn a_drain_lets_streams_go_on_until_its_deadline() {
     let short = client.tick(10, 10).await.unwrap();
     let long = client.tick(10, 100_000).no_deadline().await.unwrap();
     let begin = Instant::now();
-    let (short, long, ()) = tokio::join!(
+    let (short, long, _) = tokio::join!(
         short.collect::<Vec<_>>(),
         long.collect::<Vec<_>>(),
         server.drain(Duration::from_millis(500))

@@ -342,6 +342,26 @@ async fn an_error_says_that_the_retry_budget_is_used_up() {
     assert!(text.ends_with("the retry budget is used up"), "{text}");
 }
 
+/// A server that sheds recommends 10 ms each time; the policy's own pauses grow all the same, and
+/// an error says that no retry is left.
+#[tokio::test(start_paused = true)]
+async fn pauses_grow_although_the_server_recommends_short_ones() {
+    let (client, _, _server) = probe_with(Server::new().calls_max(0)).await;
+    let policy = retry::NotStarted::new().pause(Duration::from_millis(100));
+    let service = ServiceBuilder::new()
+        .retry(policy.retries_max(5))
+        .service(client.channel().service());
+    let begun = Instant::now();
+    let failed = service.oneshot(client.nothing()).await.unwrap_err();
+    expect(&failed, Code::Overloaded, Started::NotStarted);
+    assert_eq!(failed.call().unwrap().attempt, 6);
+    // 100, 200, 400, 800 and 1,600 ms, each shortened by up to half.
+    let took = begun.elapsed().as_millis();
+    assert!((1550..=3200).contains(&took), "{took} ms");
+    let text = failed.to_string();
+    assert!(text.ends_with("no retry is left"), "{text}");
+}
+
 /// Takes its time to be ready for each call.
 struct Slowly {
     service: ChannelService,

@@ -247,7 +247,7 @@ impl<H: RequestHandler> ListenTask<H> {
     /// Closes the listener because requests have no reader any more: connections are refused from
     /// now on, and requests that were not passed on are rejected.
     fn reject_all(&mut self) {
-        tracing::warn!("no handle of the event queue is left: the listener closes");
+        tracing::info!("no handle of the event queue is left: the listener closes");
         // Before the first refusal, so that a refused peer finds the listener closed.
         self.shared.gone.store(true, Ordering::Release);
         self.listener = None;
