@@ -80,25 +80,44 @@ async fn campaign(make: impl Fn() -> Net, seed: u64) -> Totals {
     totals
 }
 
-/// Every state was met often enough, by each kind of interference.
+/// Some campaigns: how often a state is met depends on the moment, over sockets, and one campaign
+/// may meet the rarest too seldom.
+async fn campaigns(make: impl Fn() -> Net, seed: u64) -> Totals {
+    let mut totals = Totals::default();
+    for further in 0..4 {
+        totals.add(campaign(&make, seed.wrapping_add(further)).await);
+        match seldom(&totals) {
+            None => break,
+            Some(what) => println!("another campaign, for {what}"),
+        }
+    }
+    totals
+}
+
 fn check(totals: &Totals, took: Duration) {
     println!("{totals:#?}, {took:?}");
     assert!(totals.posted >= operations());
     assert!(totals.lost > 2, "faults cut connections");
     assert!(totals.compared > totals.posted / 10);
-    for what in ["cancel", "drop", "leak"] {
-        for phase in ["waiting", "queued", "moving", "awaiting peer", "ended"] {
-            let count = totals.touched.get(&(what, phase)).copied().unwrap_or(0);
-            let least = if what == "leak" { 5 } else { 25 };
-            assert!(count >= least, "{what} of {phase} operations: only {count}");
-        }
-    }
-    let timed_out = totals.touched.get(&("time out", "any"));
-    assert!(timed_out.is_some_and(|count| *count > 100), "{timed_out:?}");
-    for what in ["cancel queued", "drop queued", "leak queued"] {
-        let count = totals.touched.get(&(what, "waiting")).copied().unwrap_or(0);
-        assert!(count >= 20, "{what} of waiting operations: only {count}");
-    }
+    assert_eq!(seldom(totals), None);
+}
+
+/// What has not been met often enough: every state is, by each kind of interference.
+fn seldom(totals: &Totals) -> Option<String> {
+    let states = ["waiting", "queued", "moving", "awaiting peer", "ended"];
+    let met = ["cancel", "drop", "leak"].map(|what| {
+        let least = if what == "leak" { 5 } else { 25 };
+        states.map(|state| ((what, state), least))
+    });
+    let queued = ["cancel queued", "drop queued", "leak queued"];
+    let queued = queued.map(|what| ((what, "waiting"), 20));
+    let all = met.into_iter().flatten().chain(queued);
+    let all = all.chain([(("time out", "any"), 101)]);
+    let mut counts = all.map(|(met, least)| {
+        let count = totals.touched.get(&met).copied().unwrap_or(0);
+        (count < least).then(|| format!("{met:?}: only {count}"))
+    });
+    counts.find_map(|it| it)
 }
 
 /// Every accepted operation "ends exactly once: done, peer gone, cancelled, or refused with a
@@ -116,7 +135,7 @@ fn every_operation_ends_exactly_once_over_loopback() {
     let limit = Duration::from_secs(24 * 3600);
     let totals = runtime
         .block_on(async {
-            tokio::time::timeout(limit, campaign(|| Net::on(Backend::Loopback), seed)).await
+            tokio::time::timeout(limit, campaigns(|| Net::on(Backend::Loopback), seed)).await
         })
         .expect("the campaign hangs");
     check(&totals, started.elapsed());
@@ -167,7 +186,7 @@ fn over_sockets(make: impl Fn() -> Net, seed: u64) {
     // Long enough for a busy machine: more is a hang.
     let limit = Duration::from_secs(240 + operations() as u64 / 400);
     let totals = runtime
-        .block_on(async { tokio::time::timeout(limit, campaign(make, seed)).await })
+        .block_on(async { tokio::time::timeout(limit, campaigns(make, seed)).await })
         .expect("the campaign hangs");
     check(&totals, started.elapsed());
 }
