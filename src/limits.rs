@@ -284,6 +284,9 @@ pub const STEP_BYTES: usize = 4 << 10;
 /// yields. A round through the runtime takes almost a microsecond; other tasks wait no longer than
 /// this.
 pub(crate) const SPIN_WINDOW: Duration = Duration::from_micros(3);
+/// How many polls in a row a spinning driver that finds something has before the runtime polls its
+/// reactor, which takes half a microsecond. Others' sockets wait for so many.
+pub(crate) const SPIN_ROUNDS_MAX: u32 = 8;
 /// How long a receive context must be idle before it frees the memory that it keeps for arriving
 /// messages.
 pub(crate) const RECEIVE_CONTEXT_IDLE_MIN: Duration = Duration::from_secs(5);

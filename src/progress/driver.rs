@@ -369,14 +369,17 @@ impl Driver {
             if let Some((key, port)) = &last {
                 let now = self.clock.now();
                 if self.try_turn(now, *key, &**port, budget).is_some() {
+                    self.spin.note_window(true);
                     return SpinResult::Bytes;
                 }
             }
             std::hint::spin_loop();
             if until <= Instant::now() {
+                self.spin.note_window(false);
                 return SpinResult::Nothing;
             }
         }
+        self.spin.note_window(true);
         SpinResult::Completions
     }
 
@@ -388,7 +391,11 @@ impl Driver {
         // A driver that is polled again anyway need not be woken, which may cost a system call.
         self.engine.driver_is_awake();
         self.spin.yield_if_idle();
-        self.yield_to_runtime(cx);
+        match self.spin.is_reactor_due() {
+            true => self.yield_to_runtime(cx),
+            // After the tasks that it has woken.
+            false => cx.waker().wake_by_ref(),
+        }
     }
 
     /// Has the driver polled again after the runtime's other tasks and its reactor. If it only woke

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limits::SPIN_WINDOW;
+use crate::limits::{SPIN_ROUNDS_MAX, SPIN_WINDOW};
 use crate::slab::Key;
 
 /// State that a spinning driver keeps from poll to poll.
@@ -15,6 +15,10 @@ pub(super) struct SpinState {
     last_port: Option<Key>,
     /// True if the last poll found nothing.
     was_idle: bool,
+    /// True if the last spinning within a poll found something: the peer is on another processor.
+    finds_at_once: bool,
+    /// Polls in a row that found something, since the runtime's reactor was polled.
+    rounds: u32,
 }
 
 impl SpinState {
@@ -24,6 +28,8 @@ impl SpinState {
             until: None,
             last_port: None,
             was_idle: false,
+            finds_at_once: false,
+            rounds: 0,
         }
     }
 
@@ -36,12 +42,29 @@ impl SpinState {
     }
 
     /// Returns until when to spin within this poll, which has found nothing so far. `None` in the
-    /// first such poll: tasks that the previous one woke must run first.
+    /// first such poll after one that found something, unless spinning was of use: the peer, or the
+    /// task that is to answer, may be waiting for this very processor.
     pub(super) fn window(&self) -> Option<Instant> {
-        if self.until.is_none() || !self.was_idle {
+        if self.until.is_none() || !(self.was_idle || self.finds_at_once) {
             return None;
         }
         Instant::now().checked_add(SPIN_WINDOW)
+    }
+
+    /// Notes whether spinning within a poll found something.
+    pub(super) fn note_window(&mut self, found: bool) {
+        self.finds_at_once = found;
+    }
+
+    /// Returns whether the runtime's reactor is to be polled before the next poll, which takes a
+    /// system call: it is while nothing comes, and now and then for other sockets' sake.
+    pub(super) fn is_reactor_due(&mut self) -> bool {
+        self.rounds += 1;
+        let is_due = self.was_idle || self.rounds >= SPIN_ROUNDS_MAX;
+        if is_due {
+            self.rounds = 0;
+        }
+        is_due
     }
 
     /// Returns whether to poll again after a poll. `active`: there was activity in it.
@@ -90,15 +113,36 @@ mod tests {
         assert!(!SpinState::new(Duration::ZERO).goes_on(true));
     }
 
-    /// Tasks woken by a poll run before the driver spins within one.
+    /// One that waits for this very processor gets it before the driver spins within a poll; where
+    /// spinning was of use, none does.
     #[test]
-    fn it_spins_within_a_poll_only_after_one_that_found_nothing() {
+    fn it_spins_at_once_where_that_was_of_use() {
         let mut spin = SpinState::new(Duration::from_secs(3600));
         spin.goes_on(true);
         assert!(spin.window().is_none());
         spin.goes_on(false);
         assert!(spin.window().is_some());
+        spin.note_window(true);
+        spin.goes_on(true);
+        assert!(spin.window().is_some());
+        spin.note_window(false);
         spin.goes_on(true);
         assert!(spin.window().is_none());
+    }
+
+    /// Other sockets of the runtime have their turn, whatever one connection does.
+    #[test]
+    fn the_reactor_is_due_while_nothing_comes_and_now_and_then() {
+        let mut spin = SpinState::new(Duration::from_secs(3600));
+        spin.goes_on(true);
+        for _ in 0..3 {
+            let due: Vec<_> = (0..SPIN_ROUNDS_MAX)
+                .map(|_| spin.is_reactor_due())
+                .collect();
+            assert_eq!(due.iter().filter(|it| **it).count(), 1, "{due:?}");
+            assert!(due[due.len() - 1]);
+        }
+        spin.goes_on(false);
+        assert!(spin.is_reactor_due() && spin.is_reactor_due());
     }
 }
