@@ -2,12 +2,16 @@
 //! (`LocalPath`).
 
 use std::future::IntoFuture;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::common::alone::alone_with;
 use crate::common::child::{PeerProcess, say};
 use crate::common::gone::is_loss;
 use crate::common::{backends, run};
+use crate::unreachable::{MACHINES, Machine};
 use crate::uring::filter::refuse;
 use tokio_fabric::testing::{Net, connect};
 use tokio_fabric::{
@@ -299,6 +303,73 @@ fn reads_and_writes() -> usize {
     count("syscr:") + count("syscw:")
 }
 
+/// Talks to the other process until this side says why it stays on the network, and then some more.
+async fn stays_on_the_network(net: &Net, mut process: PeerProcess) -> Error {
+    let us = net.peer().unwrap();
+    let address = process.line().await.parse().unwrap();
+    let endpoint = us.domain.endpoint().open().unwrap();
+    endpoint.connect(address).await.unwrap();
+    let echo = async || {
+        endpoint.send(vec![1; 8]).await.unwrap();
+        endpoint.recv(vec![0; 8]).await.unwrap();
+    };
+    let why_not = async {
+        loop {
+            if let Path::Network(NotLocal::Failed(error)) = endpoint.path() {
+                return error;
+            }
+            echo().await;
+        }
+    };
+    let why_not = tokio::time::timeout(Duration::from_secs(20), why_not).await;
+    let why_not = why_not.unwrap_or_else(|_| panic!("{}", endpoint.path()));
+    for _ in 0..100 {
+        echo().await;
+    }
+    assert!(!endpoint.path().is_local());
+    why_not
+}
+
+/// Memory is shared by processes of one user: others are recognized by what the system says of the
+/// socket, and both talk over the network as before.
+#[test]
+fn a_process_of_another_user_stays_on_the_network() {
+    const OTHER: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        crate::common::left_out("this process may not become another user");
+        return;
+    }
+    on_every_way(|net| async move {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.uid(OTHER);
+        let variables = [("BACKEND", net.backend().to_string())];
+        let process = PeerProcess::spawn_by(command, "local::the_other_process", &variables);
+        let error = stays_on_the_network(&net, process).await;
+        assert_eq!(error.kind(), ErrorKind::AccessDenied, "{error}");
+        assert!(error.to_string().contains("of another user"), "{error}");
+    });
+}
+
+/// A process of this host in another network namespace, as one in a container: what it offers is of
+/// this host, and its socket is not to be found.
+#[test]
+fn a_process_of_another_network_namespace_stays_on_the_network() {
+    let _one = MACHINES.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let machine = &machine;
+    on_every_way(|net| async move {
+        let variables = [
+            ("BACKEND", net.backend().to_string()),
+            ("LISTEN", format!("{}:0", machine.theirs)),
+        ];
+        let process = machine.run("local::the_other_process", &variables);
+        let error = stays_on_the_network(&net, process).await;
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+    });
+}
+
 /// As many connections of a domain as may share memory do; the next one says why not, at both ends.
 #[tokio::test]
 async fn more_connections_than_the_limit_stay_on_the_network() {
@@ -344,7 +415,8 @@ async fn the_other_process() {
     let us = net.peer().unwrap();
     let requests = us.fabric.event_queue().open().unwrap();
     let listener = us.fabric.passive_endpoint(&requests);
-    let listener = listener.listen_at(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = std::env::var("LISTEN").unwrap_or("127.0.0.1:0".to_owned());
+    let listener = listener.listen_at(address.parse().unwrap()).unwrap();
     let endpoint = us.domain.endpoint().open().unwrap();
     say(listener.local_addr());
     let request = loop {

@@ -18,19 +18,19 @@ use tokio_fabric::{
 };
 
 /// Another machine, as TCP sees it, with a cable to this one.
-struct Machine {
+pub struct Machine {
     name: String,
     cable: String,
     ours: String,
-    theirs: String,
+    pub theirs: String,
 }
 
 /// One at a time: they have one address.
-static MACHINES: Mutex<()> = Mutex::new(());
+pub static MACHINES: Mutex<()> = Mutex::new(());
 
 impl Machine {
     /// `None`: this process may not make one.
-    fn new() -> Option<Machine> {
+    pub fn new() -> Option<Machine> {
         let id = std::process::id();
         let machine = Machine {
             name: format!("tofa-{id}"),
@@ -63,7 +63,7 @@ impl Machine {
     }
 
     /// Runs an ignored test there.
-    fn run(&self, test: &str, variables: &[(&str, String)]) -> PeerProcess {
+    pub fn run(&self, test: &str, variables: &[(&str, String)]) -> PeerProcess {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name]);
         command.arg(std::env::current_exe().unwrap());
