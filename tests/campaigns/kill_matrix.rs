@@ -9,6 +9,7 @@ pub mod ledger;
 mod libfabric;
 #[cfg(feature = "tls")]
 mod over_tls;
+mod sharing;
 mod sockets;
 mod step;
 mod table;
@@ -49,7 +50,7 @@ fn cells(death: Death, protocols: &[Protocol], times: usize) -> Vec<Cell> {
             }
         }
     }
-    cells.retain(|cell| cell.step.is_of(cell.protocol));
+    cells.retain(|cell| cell.step.is_of(cell.protocol) && cell.step.is_of_role(cell.victim));
     cells
 }
 

@@ -188,6 +188,10 @@ async fn patiently<T>(mut open: impl FnMut() -> Result<T>) -> T {
 impl Survivor {
     async fn open(cell: Cell, deadline: Duration) -> Survivor {
         let (net, variables) = net(cell.backend, cell.protocol);
+        let net = match cell.step.is_of_sharing() {
+            true => net.local_after(0),
+            false => net,
+        };
         let hints = match cell.protocol.is_keyed() {
             true => Hints::new().domain(|domain| domain.auth_key(AuthKey::new(KEY))),
             false => Hints::new(),
@@ -291,7 +295,7 @@ impl Survivor {
                 let write = endpoint.write(vec![1; LARGE], at(LARGE as u64));
                 ledger.add("large write", write.post().unwrap());
             }
-            _ if step.fills_the_socket() && step != Step::ReadUnread => {
+            _ if step.fills_the_socket() && step != Step::ReadUnread || step.fills_the_ring() => {
                 let send = endpoint.send(vec![1; LARGE]);
                 ledger.add("large send", send.post().unwrap());
             }

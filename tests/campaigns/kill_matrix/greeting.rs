@@ -2,6 +2,7 @@
 //! HELLO.
 
 use super::death::Protocol;
+use super::sharing::INCARNATION;
 use crate::common::proof::{Prover, Proving};
 use crate::common::raw::Raw;
 use crate::common::wire::{HELLO, Wire};
@@ -83,11 +84,11 @@ pub fn prove(
     Some((proving, data))
 }
 
-/// The victim's HELLO, sealed by what was proven.
-pub fn hello(proving: Option<&Proving>) -> Vec<u8> {
+/// The victim's HELLO with these values besides, sealed by what was proven.
+pub fn hello(proving: Option<&Proving>, values: &[u8]) -> Vec<u8> {
     let mut hello = Raw::new(HELLO);
     // An incarnation: a type, a length, and a number that is not 0.
-    hello.payload = [&[0, 1, 0, 8][..], &[9; 8]].concat();
+    hello.payload = [&[0, 1, 0, 8], &INCARNATION[..], values].concat();
     if let Some(proving) = proving {
         let seal = proving.seal(&hello.payload);
         hello.payload.extend([0x80, 0x10, 0, 32]);

@@ -73,6 +73,18 @@ pub enum Step {
     Paused,
     /// The same, and they fill the socket, so that the end of its stream does not come through.
     PausedFull,
+    /// Shared memory is asked for, and not answered.
+    SharingAsked,
+    /// Its descriptors are sent; it does not read whether they were mapped.
+    SharingSent,
+    /// Both have mapped the memory. The victim does not open the ring that it reads.
+    SharingMapped,
+    /// Half of a large message is in the ring, and taken out of it. Ours go through TCP.
+    SharingOne,
+    /// The same, and ours go through the other ring; it has read some of a large message.
+    SharingBoth,
+    /// The ring is full of a large message of ours, of which it reads nothing.
+    SharingFull,
     /// We close, and it does not read what is left to be sent.
     OurClose,
     /// It has closed its direction, and reads nothing.
@@ -100,7 +112,7 @@ pub enum Stage {
 }
 
 impl Step {
-    pub const ALL: [Step; 36] = [
+    pub const ALL: [Step; 42] = [
         Step::Silent,
         Step::HalfFlight,
         Step::Unfinished,
@@ -133,6 +145,12 @@ impl Step {
         Step::ReadUnread,
         Step::Paused,
         Step::PausedFull,
+        Step::SharingAsked,
+        Step::SharingSent,
+        Step::SharingMapped,
+        Step::SharingOne,
+        Step::SharingBoth,
+        Step::SharingFull,
         Step::OurClose,
         Step::ItsClose,
         Step::ItsCloseNotify,
@@ -174,6 +192,12 @@ impl Step {
             Step::ReadUnread => "our answer to its read, unread",
             Step::Paused => "its messages, with no receive posted",
             Step::PausedFull => "the same, as many as the socket takes",
+            Step::SharingAsked => "shared memory asked for",
+            Step::SharingSent => "descriptors of shared memory sent",
+            Step::SharingMapped => "shared memory mapped",
+            Step::SharingOne => "half of a large message in the ring",
+            Step::SharingBoth => "the same, ours in the other ring",
+            Step::SharingFull => "our large message in a full ring, unread",
             Step::OurClose => "our close, unread",
             Step::ItsClose => "its close, ours unread",
             Step::ItsCloseNotify => "its close_notify, ours unread",
@@ -219,6 +243,7 @@ impl Step {
     /// Whether the victim reads our frames before it goes on: those of the standard set.
     pub fn reads_ours(self) -> bool {
         let unread = self.fills_the_socket() && self != Step::ReadUnread;
+        let unread = unread || self.is_of_sharing();
         self > Step::AfterHello && self.has_transmits() && !unread
     }
 
@@ -232,6 +257,7 @@ impl Step {
                 in_handshake || behind_the_proof.contains(&self)
             }
             _ if self.is_of_proof() => false,
+            _ if self.is_of_sharing() => protocol == Protocol::Extended,
             Step::BeforeHello | Step::HalfHello | Step::AfterHello => protocol.is_extended(),
             _ if self.is_of_tls() => protocol == Protocol::Secure,
             Step::AnswerUnread => protocol == Protocol::Plain,
@@ -242,6 +268,21 @@ impl Step {
     /// Whether it is about the proof of an authorization key.
     pub fn is_of_proof(self) -> bool {
         Step::Unproven <= self && self <= Step::Proven
+    }
+
+    /// Whether it is about shared memory.
+    pub fn is_of_sharing(self) -> bool {
+        Step::SharingAsked <= self && self <= Step::SharingFull
+    }
+
+    /// Whether more is sent than a ring holds.
+    pub fn fills_the_ring(self) -> bool {
+        matches!(self, Step::SharingBoth | Step::SharingFull)
+    }
+
+    /// Whether a victim that has this role comes to it: who accepts sends the descriptors.
+    pub fn is_of_role(self, victim: Victim) -> bool {
+        self != Step::SharingSent || victim == Victim::Listens
     }
 
     /// How far the proofs have come.

@@ -9,6 +9,7 @@ use tokio_fabric::RemoteRegion;
 
 use super::death::Protocol;
 use super::greeting::{hello, prove};
+use super::sharing::{Offer, Sharing};
 use super::step::Step;
 use crate::common::child;
 use crate::common::raw::{Raw, control, request};
@@ -30,6 +31,8 @@ const ANSWER: u8 = 3;
 const WRITE: u8 = 4;
 const ACK: u8 = 2;
 const LARGE: usize = 1 << 20;
+/// Bytes of a control frame without private data.
+const CONTROL: u64 = 32;
 
 /// How many bytes this read request asks for.
 fn asked(request: &Frame) -> usize {
@@ -61,6 +64,8 @@ pub fn run() {
 struct Victim {
     stream: Wire,
     region: RemoteRegion,
+    /// What it shares, and how many bytes it has sent before.
+    sharing: Option<(Sharing, u64)>,
 }
 
 impl Victim {
@@ -115,7 +120,7 @@ impl Victim {
         protocol: Protocol,
         is_initiator: bool,
     ) -> Victim {
-        let mut proving = None;
+        let (mut proving, mut sharing) = (None, None);
         if protocol.is_keyed()
             && let Some((proven, behind)) = prove(&mut stream, is_initiator, step.proof())
         {
@@ -125,7 +130,10 @@ impl Victim {
             }
         }
         if protocol.is_extended() && step >= Step::HalfHello {
-            let hello = hello(proving.as_ref());
+            let ours = step.is_of_sharing().then(Offer::new);
+            let asked = ours.as_ref().filter(|_| !is_initiator).map(Offer::listen);
+            let values = ours.map_or_else(Vec::new, |ours| ours.to_value());
+            let hello = hello(proving.as_ref(), &values);
             match step {
                 Step::HalfHello => stream.put(&hello[..20]),
                 _ => stream.put(&hello),
@@ -133,12 +141,20 @@ impl Victim {
             if step > Step::AfterHello {
                 let first = stream.take_any_frame();
                 assert_eq!(first.op, HELLO, "the survivor's first frame");
+                if step.is_of_sharing() {
+                    let shared = match asked {
+                        None => Sharing::ask(&Offer::of(&first), step),
+                        Some(asked) => Sharing::answer(asked, step),
+                    };
+                    sharing = Some((shared, CONTROL + hello.len() as u64));
+                }
             }
         }
         let region = RemoteRegion::from_bytes(&data);
         Victim {
             stream,
             region: region.unwrap_or(RemoteRegion::new(0, REGION_LEN, C_KEY)),
+            sharing,
         }
     }
 
@@ -184,6 +200,11 @@ impl Victim {
             _ => Vec::new(),
         };
         self.stream.put(&bytes);
+        if let Some((sharing, sent)) = &self.sharing {
+            let mut tcp = self.stream.socket().try_clone().expect("a descriptor");
+            let half = &message(LARGE)[..LARGE / 2];
+            sharing.come_to(step, &mut tcp, *sent, half);
+        }
         if step == Step::PausedFull {
             self.fill(&message(1000));
         }

@@ -146,7 +146,7 @@ fn greet(stream: &mut Wire, step: Step, protocol: Protocol, is_initiator: bool) 
     }
     if protocol.is_extended() {
         let proving = proving.map(|(proving, _)| proving);
-        stream.put(&hello(proving.as_ref()));
+        stream.put(&hello(proving.as_ref(), &[]));
         let first = stream.take_any_frame();
         assert_eq!(first.op, HELLO, "the survivor's first frame");
     }
