@@ -29,7 +29,7 @@
 #define INJECT_MAX 128
 
 static struct {
-	bool client, spin, net, watches_each;
+	bool client, spin, net, shm, watches_each;
 	const char *work;
 	size_t size, bulk, window, batch, answers, connections;
 	uint64_t warm_ns, run_ns;
@@ -77,7 +77,8 @@ static void parse(int argc, char **argv)
 		fail("usage: driver server|client spin|wait name=value ...");
 	job.client = !strcmp(argv[1], "client");
 	job.spin = !strcmp(argv[2], "spin");
-	job.net = !strcmp(word_of(argc, argv, "provider"), "net");
+	job.shm = !strcmp(word_of(argc, argv, "provider"), "shm");
+	job.net = job.shm || !strcmp(word_of(argc, argv, "provider"), "net");
 	job.watches_each = number_of(argc, argv, "watches_each") != 0;
 	job.work = word_of(argc, argv, "work");
 	job.size = number_of(argc, argv, "size");

@@ -1,6 +1,6 @@
 /*
- * The ends of libfabric's tcp provider (FI_EP_MSG, and FI_EP_RDM over it), and of its net provider
- * (FI_EP_RDM), for comparison:
+ * The ends of libfabric's tcp provider (FI_EP_MSG, and FI_EP_RDM over it), and of its net and shm
+ * providers (FI_EP_RDM), for comparison:
  *
  *     driver server|client spin|wait name=value ...
  *

@@ -6,6 +6,11 @@ static struct {
 	fi_addr_t *peers;
 } rdm;
 
+/* An address of an endpoint: one of IPv4, or text that ends with a zero. */
+struct name {
+	char bytes[128];
+};
+
 static int plain_listener(void)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
@@ -61,18 +66,21 @@ static void open_rdm(size_t operations, void (*prepare)(size_t endpoint))
 	    .format = FI_CQ_FORMAT_MSG,
 	    .wait_obj = job.spin ? FI_WAIT_NONE : FI_WAIT_FD,
 	};
-	size_t len = job.connections * sizeof(struct sockaddr_in);
-	struct sockaddr_in *ours = memory(len), *theirs = memory(len);
+	size_t len = job.connections * sizeof(struct name);
+	struct name *ours = memory(len), *theirs = memory(len);
 	int stream;
 
 	if (!hints)
 		fail("out of memory");
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->caps = FI_MSG;
-	hints->addr_format = FI_SOCKADDR_IN;
-	hints->domain_attr->mr_mode = 0;
-	hints->fabric_attr->prov_name = strdup(job.net ? "net" : "tcp;ofi_rxm");
-	MUST(fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, FI_SOURCE, hints, &g.info));
+	hints->addr_format = job.shm ? FI_ADDR_STR : FI_SOCKADDR_IN;
+	hints->domain_attr->mr_mode = job.shm ? FI_MR_VIRT_ADDR : 0;
+	hints->fabric_attr->prov_name = strdup(job.shm ? "shm" : job.net ? "net" : "tcp;ofi_rxm");
+	if (job.shm)
+		MUST(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &g.info));
+	else
+		MUST(fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, FI_SOURCE, hints, &g.info));
 	fi_freeinfo(hints);
 	if (g.info->tx_attr->size < operations)
 		g.info->tx_attr->size = operations;
@@ -85,19 +93,19 @@ static void open_rdm(size_t operations, void (*prepare)(size_t endpoint))
 	g.eps = memory(job.connections * sizeof *g.eps);
 	rdm.peers = memory(job.connections * sizeof *rdm.peers);
 	for (size_t i = 0; i < job.connections; i++) {
-		size_t one = sizeof *ours;
+		size_t one = sizeof ours[i].bytes;
 
 		open_endpoint(i);
 		prepare(i);
-		MUST(fi_getname(&g.eps[i]->fid, &ours[i], &one));
+		MUST(fi_getname(&g.eps[i]->fid, ours[i].bytes, &one));
 	}
 	stream = plain_stream();
 	if (write(stream, ours, len) != (ssize_t)len ||
 	    recv(stream, theirs, len, MSG_WAITALL) != (ssize_t)len)
 		fail("telling each other the addresses: %s", strerror(errno));
-	if (fi_av_insert(rdm.av, theirs, job.connections, rdm.peers, 0, NULL) !=
-	    (int)job.connections)
-		fail("the addresses cannot be inserted");
+	for (size_t i = 0; i < job.connections; i++)
+		if (fi_av_insert(rdm.av, theirs[i].bytes, 1, &rdm.peers[i], 0, NULL) != 1)
+			fail("an address cannot be inserted");
 }
 
 /* ---- messages of each to each --------------------------------------------------------------- */

@@ -171,6 +171,10 @@ pub static SUBJECTS: &[Subject] = &[
         kind: libfabric("net", true),
     },
     Subject {
+        name: "libfabric-shm:spin",
+        kind: libfabric("shm", true),
+    },
+    Subject {
         name: "ucx:wait",
         kind: ucx("tcp", false),
     },
@@ -456,7 +460,7 @@ impl Subject {
                 let of_one = is_message && is_small && job.connections == 1;
                 let is_tcp = provider == "tcp" && job.connections <= LIBFABRIC_CONNECTIONS_MAX;
                 match job.work {
-                    Work::AllToAll => job.connections <= LIBFABRIC_PARTY_MAX,
+                    Work::AllToAll => provider != "shm" && job.connections <= LIBFABRIC_PARTY_MAX,
                     _ => is_tcp || of_one && !is_counted(job),
                 }
             }

@@ -8,12 +8,12 @@ use tokio::runtime::Handle;
 use crate::log::hold_event;
 
 /// Runs blocking work on a blocking thread of the runtime, or, outside of a runtime, on a thread of
-/// its own. Work that gets no thread is dropped.
-pub(crate) fn run_blocking(work: impl FnOnce() + Send + 'static) {
+/// its own. Work that gets no thread is dropped, which ends whatever waits for it; returns whether
+/// it got one.
+pub(crate) fn run_blocking(work: impl FnOnce() + Send + 'static) -> bool {
     match Handle::try_current() {
         Ok(runtime) => run_blocking_on(&runtime, work),
-        // Work that gets no thread is dropped, which ends whatever waits for it.
-        Err(_) => drop(std::thread::Builder::new().spawn(work)),
+        Err(_) => std::thread::Builder::new().spawn(work).is_ok(),
     }
 }
 
@@ -22,12 +22,12 @@ pub(crate) fn run_blocking(work: impl FnOnce() + Send + 'static) {
 pub(crate) fn run_blocking_or_task(in_order: bool, work: impl FnOnce() + Send + 'static) {
     match Handle::try_current() {
         Ok(runtime) if in_order => drop(runtime.spawn(async move { work() })),
-        _ => run_blocking(work),
+        _ => _ = run_blocking(work),
     }
 }
 
-/// Runs blocking work on a blocking thread of this runtime. Work that gets no thread is dropped.
-pub(crate) fn run_blocking_on<W: FnOnce() + Send + 'static>(runtime: &Handle, work: W) {
+/// As [`run_blocking`], on a blocking thread of this runtime.
+pub(crate) fn run_blocking_on<W: FnOnce() + Send + 'static>(runtime: &Handle, work: W) -> bool {
     let held = Arc::new(Mutex::new(Some(work)));
     let take = |held: &Mutex<Option<W>>| held.lock().unwrap_or_else(PoisonError::into_inner).take();
     let given = Arc::clone(&held);
@@ -39,11 +39,13 @@ pub(crate) fn run_blocking_on<W: FnOnce() + Send + 'static>(runtime: &Handle, wo
         }));
     };
     // `spawn_blocking` panics if no thread can be had, and keeps the closure.
-    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+    let has_thread = catch_unwind(AssertUnwindSafe(call)).is_ok();
+    if !has_thread {
         // Held, since the caller may have a port's lock.
         hold_event(|| tracing::warn!("the runtime has no thread for work that blocks"));
         drop(take(&held));
     }
+    has_thread
 }
 
 #[cfg(test)]
@@ -61,7 +63,8 @@ mod tests {
             .build()
             .unwrap();
         let (sender, dropped) = mpsc::channel::<()>();
-        runtime.block_on(async { run_blocking(move || sender.send(()).unwrap()) });
+        let has_thread = runtime.block_on(async { run_blocking(move || sender.send(()).unwrap()) });
+        assert!(!has_thread);
         let disconnected = Err(mpsc::TryRecvError::Disconnected);
         assert_eq!(dropped.try_recv(), disconnected);
     }

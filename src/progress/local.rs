@@ -270,11 +270,16 @@ impl Port {
             NextStep::Ask(theirs) => {
                 if self.admit(state) {
                     let handle = self.handle(state);
-                    run_blocking(move || match meet(&theirs, || handle.is_current()) {
-                        Ok(None) => handle.came_too_early(theirs),
-                        Ok(Some(parts)) => handle.met(Ok(parts)),
-                        Err(error) => handle.met(Err(error)),
-                    });
+                    let has_thread =
+                        run_blocking(move || match meet(&theirs, || handle.is_current()) {
+                            Ok(None) => handle.came_too_early(theirs),
+                            Ok(Some(parts)) => handle.met(Ok(parts)),
+                            Err(error) => handle.met(Err(error)),
+                        });
+                    if !has_thread {
+                        let error = Error::new(ErrorKind::System, "no thread to meet the peer on");
+                        self.set_local(state, LocalState::Network(NotLocal::Failed(error)));
+                    }
                 }
             }
             NextStep::Expect(token) => {
