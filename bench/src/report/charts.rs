@@ -11,12 +11,13 @@ use super::markdown::{capital, figure};
 use super::results::{Figure, Results, is_ours, is_spinning};
 use crate::spread::Spread;
 
-/// What a chart shows, in which cases; the name of its file.
+/// What a chart shows, in which cases, of which subjects; the name of its file.
 struct Chart {
     file: &'static str,
     measure: &'static str,
     cores: &'static str,
     cases: &'static [&'static str],
+    subjects: &'static [&'static str],
 }
 
 const fn chart(
@@ -29,6 +30,20 @@ const fn chart(
         measure,
         cores,
         cases,
+        subjects: &SHOWN,
+    }
+}
+
+/// As [`chart`], of those that stay within a host, beside the best that do not.
+const fn chart_of_one_host(
+    file: &'static str,
+    (measure, cores): (&'static str, &'static str),
+    cases: &'static [&'static str],
+) -> Chart {
+    let subjects = &WITHIN_A_HOST;
+    Chart {
+        subjects,
+        ..chart(file, (measure, cores), cases)
     }
 }
 
@@ -36,7 +51,7 @@ const ONE: &str = "same core";
 const TWO: &str = "two cores";
 const OVER_CONNECTIONS: &str = "CPU per million messages over connections, 64 B";
 
-const CHARTS: [Chart; 8] = [
+const CHARTS: [Chart; 10] = [
     chart(
         "1-ping-pong",
         ("half round trip, p50", ONE),
@@ -77,6 +92,16 @@ const CHARTS: [Chart; 8] = [
         ("round trip beside bulk, p99", TWO),
         &["64 B beside 4 x 16 MiB"],
     ),
+    chart_of_one_host(
+        "9-one-host-ping-pong",
+        ("half round trip, p50", TWO),
+        &["64 B", "64 KiB"],
+    ),
+    chart_of_one_host(
+        "10-one-host-bandwidth",
+        ("bandwidth, send", TWO),
+        &["1 MiB"],
+    ),
 ];
 
 /// The subjects of a chart, where they were measured. Backends and drivers that are asked for by
@@ -93,6 +118,17 @@ const SHOWN: [&str; 11] = [
     "tokio-fabric:epoll:spin",
     "tcp:spin",
     "libfabric:spin",
+];
+
+const WITHIN_A_HOST: [&str; 8] = [
+    "tokio-fabric:local",
+    "tokio-fabric:epoll",
+    "tokio",
+    "libfabric:wait",
+    "tokio-fabric:local:spin",
+    "libfabric-shm:spin",
+    "ucx-shm:spin",
+    "tcp:spin",
 ];
 
 /// Pixels of a bar, between two cases, and of what is above and below all bars.
@@ -125,7 +161,7 @@ impl Results {
             let Some(of) = self.figure(chart.measure, chart.cores) else {
                 continue;
             };
-            let bars = bars(of, chart.cases);
+            let bars = bars(of, chart);
             if !bars.is_empty() {
                 let file = directory.join(format!("{}.svg", chart.file));
                 let drawn = draw(of, &bars, &file);
@@ -136,8 +172,9 @@ impl Results {
     }
 }
 
-fn bars(of: &Figure, cases: &[&str]) -> Vec<Bar> {
-    let cases = cases
+fn bars(of: &Figure, chart: &Chart) -> Vec<Bar> {
+    let cases = chart
+        .cases
         .iter()
         .filter_map(|what| of.cases.iter().find(|case| case.what == *what));
     let bar = |case: &super::results::CaseResult, subject: &str| {
@@ -157,7 +194,10 @@ fn bars(of: &Figure, cases: &[&str]) -> Vec<Bar> {
         })
     };
     cases
-        .flat_map(|case| SHOWN.iter().filter_map(move |subject| bar(case, subject)))
+        .flat_map(|case| {
+            let subjects = chart.subjects.iter();
+            subjects.filter_map(move |subject| bar(case, subject))
+        })
         .collect()
 }
 
