@@ -62,19 +62,15 @@ impl fmt::Display for TimeText {
     }
 }
 
-/// As [`TimeText`], of a limit that was set: what passed before the call was begun is less than a
-/// millisecond, and is left out.
-pub(crate) struct LimitText(pub(crate) Duration);
-
-impl fmt::Display for LimitText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = self
-            .0
-            .saturating_add(Duration::from_micros(999))
-            .as_millis();
-        let whole = u64::try_from(millis).map_or(self.0, Duration::from_millis);
-        let is_long = whole >= Duration::from_millis(10);
-        TimeText(if is_long { whole } else { self.0 }).fmt(f)
+impl TimeText {
+    /// The text of a limit as it was set: one of 10 ms or more is rounded up to milliseconds, since
+    /// less than one may have passed before the call was begun.
+    pub(crate) fn of_limit(limit: Duration) -> TimeText {
+        let millis = limit.saturating_add(Duration::from_micros(999)).as_millis();
+        match u64::try_from(millis) {
+            Ok(millis @ 10..) => TimeText(Duration::from_millis(millis)),
+            _ => TimeText(limit),
+        }
     }
 }
 
@@ -113,8 +109,9 @@ mod tests {
         assert!(TimeText(Duration::MAX).to_string().ends_with(" s"));
         for (micros, text) in [(499_912, "500 ms"), (500_000, "500 ms"), (1_500, "1.5 ms")] {
             let limit = Duration::from_micros(micros);
-            assert_eq!(LimitText(limit).to_string(), text);
+            assert_eq!(TimeText::of_limit(limit).to_string(), text);
         }
-        assert!(LimitText(Duration::MAX).to_string().ends_with(" s"));
+        let longest = TimeText::of_limit(Duration::MAX);
+        assert!(longest.to_string().ends_with(" s"));
     }
 }

@@ -146,7 +146,8 @@ pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
 /// The pause that a server recommends in its refusals when it is overloaded. Value: 10 ms.
 pub const RETRY_AFTER: Duration = Duration::from_millis(10);
 /// How long after its deadline a call through layers may go on: by then the call itself has failed,
-/// unless layers wait to make it again. Value: 100 ms.
+/// unless layers keep it. So long a service takes the deadline that has passed for that of a call
+/// which is about to be made again. Value: 100 ms.
 pub const LAYERS_GRACE: Duration = Duration::from_millis(100);
 /// Retries per call of the retry policy.
 pub const RETRIES_MAX: u32 = 8;

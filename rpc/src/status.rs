@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_fabric::ErrorKind;
 
-use crate::call_info::{CallInfo, LimitText, TimeText};
+use crate::call_info::{CallInfo, TimeText};
 use crate::limits::MESSAGE_MAX;
 
 /// `Result` with this crate's [`Status`], which the methods of a service return too.
@@ -457,7 +457,7 @@ impl Status {
         write!(f, "{call}: ")?;
         match call.limit {
             Some(limit) if self.0.code == Code::DeadlineExceeded && call.elapsed >= limit => {
-                write!(f, "deadline of {} passed", LimitText(limit))?;
+                write!(f, "deadline of {} passed", TimeText::of_limit(limit))?;
             }
             _ => write!(f, "{}", self.0.code)?,
         }

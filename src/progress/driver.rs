@@ -365,22 +365,24 @@ impl Driver {
             return SpinResult::Nothing;
         };
         let last = self.last_port().filter(|_| !self.engine.copies_block());
-        while !self.engine.transport.has_completions() {
+        let result = loop {
+            if self.engine.transport.has_completions() {
+                break SpinResult::Completions;
+            }
             if let Some((key, port)) = &last {
                 let now = self.clock.now();
                 if self.try_turn(now, *key, &**port, budget).is_some() {
-                    self.spin.note_window(true);
-                    return SpinResult::Bytes;
+                    break SpinResult::Bytes;
                 }
             }
             std::hint::spin_loop();
             if until <= Instant::now() {
-                self.spin.note_window(false);
-                return SpinResult::Nothing;
+                break SpinResult::Nothing;
             }
-        }
-        self.spin.note_window(true);
-        SpinResult::Completions
+        };
+        let found = !matches!(result, SpinResult::Nothing);
+        self.spin.note_window(found);
+        result
     }
 
     /// Has the driver polled again at once, if it spins.

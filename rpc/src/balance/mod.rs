@@ -305,7 +305,8 @@ impl<T, E: From<Status> + CallFailure> Service<Call<T, E>> for Balance {
         self.poll_picked(cx).map(Ok)
     }
 
-    /// Makes the call over the member that was picked.
+    /// Makes the call over the member that was picked. Without one, as when the deadline has
+    /// passed, it goes to the first member without a place, and ends there with the reason.
     fn call(&mut self, mut call: Call<T, E>) -> Self::Future {
         let (channel, health, reserved) = self.take();
         if let Some(channel) = channel {
@@ -326,7 +327,8 @@ impl<T, E: From<Status> + CallFailure, L: Loan> Service<LendingCall<T, E, L>> fo
         self.poll_picked(cx).map(Ok)
     }
 
-    /// Makes the call over the member that was picked.
+    /// Makes the call over the member that was picked. Without one, as when the deadline has
+    /// passed, it goes to the first member without a place, and ends there with the reason.
     fn call(&mut self, mut call: LendingCall<T, E, L>) -> Self::Future {
         let (channel, health, reserved) = self.take();
         if let Some(channel) = channel {
