@@ -238,9 +238,6 @@ pub const DIRECT_PIECE_MAX: usize = 1 << 20;
 pub const LOCAL_RING_LEN: usize = 1 << 20;
 pub(crate) const LOCAL_RING_LEN_MIN: usize = 64 << 10;
 pub(crate) const LOCAL_RING_LEN_MAX: usize = 4 << 20;
-/// Bytes that are copied at a time on their way from a ring to a payload: they stay in the
-/// processor's first cache.
-pub(crate) const LOCAL_COPY_LEN: usize = 8 << 10;
 /// Bytes that are written to a ring before the reader sees them, and read before the writer sees
 /// their place: the two sides copy at the same time.
 pub(crate) const LOCAL_PIECE_LEN: usize = 64 << 10;

@@ -5,7 +5,8 @@
 //! - **Exclusive** bytes (a buffer one operation owns, or read-only memory) are copied plainly:
 //!   [`read_plain`], [`write_plain`].
 //! - **Shared** bytes (writable region memory) may change at any time: the kernel writes what a
-//!   peer sent, another thread writes through its own handle. [`read_shared`], [`write_shared`].
+//!   peer sent, another thread writes through its own handle. [`read_shared`], [`write_shared`],
+//!   [`copy_shared`].
 //!
 //! The argument for shared bytes. A plain or even volatile access that races with another thread's
 //! is undefined in Rust; an atomic one is not. So every byte of shared memory belongs, for its
@@ -69,32 +70,41 @@ pub(super) unsafe fn zero_plain(into: Span) {
 /// - `segment` is one whole segment of writable region memory, or one whole mapping of memory that
 ///   another process writes or reads, there during the whole call, and
 /// - all of this process touches it through the shared functions of this module only, meanwhile.
-pub(crate) unsafe fn read_shared(segment: Span, offset: usize, mut into: &mut [u8]) {
-    let mut at = offset;
+pub(crate) unsafe fn read_shared(segment: Span, offset: usize, into: &mut [u8]) {
+    let into = Span::new(into.as_mut_ptr(), into.len());
+    // SAFETY: `into` is a unique reference; the rest is the caller's promise.
+    unsafe { load_shared(segment, offset, into) }
+}
+
+/// Copies out of shared memory to exclusive memory, which need not be initialised: `into.len()`
+/// bytes at `offset` of `segment`.
+///
+/// # Safety
+/// As for [`read_shared`] of `segment`, and as for [`write_plain`] of `into`.
+pub(super) unsafe fn load_shared(segment: Span, offset: usize, into: Span) {
     assert_within(segment, offset, into.len());
-    while !into.is_empty() {
+    let mut done = 0;
+    while done < into.len() {
+        let at = offset + done;
         let cell = Cell::at(segment, at);
-        let count = (cell.end() - at).min(into.len());
+        let count = (cell.end() - at).min(into.len() - done);
         let skip = at - cell.start;
-        let (now, rest) = into.split_at_mut(count);
         // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
         let bytes = unsafe { cell.load(segment, Relaxed) };
-        now.copy_from_slice(&bytes[skip..skip + count]);
-        at += count;
-        into = rest;
-        if cell.size == WORD && cell.end() == at {
+        // SAFETY: a part of `into`, of which the caller has promised this.
+        unsafe { write_plain(into.part(done, count), &bytes[skip..skip + count]) };
+        done += count;
+        if cell.size == WORD && cell.end() == offset + done {
             // The whole words in the middle, without the arithmetic above for each.
-            let words = into.len() / WORD;
-            let whole = words.min((segment.len() - at) / WORD);
-            let (now, rest) = into.split_at_mut(whole * WORD);
-            for piece in now.chunks_exact_mut(WORD) {
-                // SAFETY: `at` follows a whole word and is thus aligned, and the word at it ends
-                // within the segment; the rest is the caller's promise.
-                let word = unsafe { word_at(segment, at) }.load(Relaxed);
-                piece.copy_from_slice(&word.to_ne_bytes());
-                at += WORD;
+            let left = (into.len() - done).min(segment.len() - offset - done);
+            for _ in 0..left / WORD {
+                // SAFETY: the place follows a whole word and is thus aligned, and the word at it
+                // ends within the segment; the rest is the caller's promise.
+                let word = unsafe { word_at(segment, offset + done) }.load(Relaxed);
+                // SAFETY: eight bytes at `done` are within `into`; the rest as above.
+                unsafe { into.as_ptr().add(done).cast::<u64>().write_unaligned(word) };
+                done += WORD;
             }
-            into = rest;
         }
     }
 }
@@ -103,32 +113,78 @@ pub(crate) unsafe fn read_shared(segment: Span, offset: usize, mut into: &mut [u
 ///
 /// # Safety
 /// As for [`read_shared`].
-pub(crate) unsafe fn write_shared(segment: Span, offset: usize, mut from: &[u8]) {
-    let mut at = offset;
+pub(crate) unsafe fn write_shared(segment: Span, offset: usize, from: &[u8]) {
+    // SAFETY: `from` is a reference; the rest is the caller's promise.
+    unsafe { store_shared(segment, offset, Span::of(from)) }
+}
+
+/// Copies exclusive memory to shared memory: all of `from` to `offset` of `segment`.
+///
+/// # Safety
+/// As for [`read_shared`] of `segment`, and as for [`read_plain`] of `from`.
+pub(super) unsafe fn store_shared(segment: Span, offset: usize, from: Span) {
     assert_within(segment, offset, from.len());
-    while !from.is_empty() {
+    let mut done = 0;
+    while done < from.len() {
+        let at = offset + done;
         let cell = Cell::at(segment, at);
-        let count = (cell.end() - at).min(from.len());
-        let skip = at - cell.start;
-        let (now, rest) = from.split_at(count);
+        let count = (cell.end() - at).min(from.len() - done);
+        let mut bytes = [0; WORD];
+        // SAFETY: a part of `from`, of which the caller has promised this.
+        unsafe { read_plain(from.part(done, count), &mut bytes[..count]) };
         // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
-        unsafe { cell.store(segment, skip, now) };
-        at += count;
-        from = rest;
-        if cell.size == WORD && cell.end() == at {
-            let words = from.len() / WORD;
-            let whole = words.min((segment.len() - at) / WORD);
-            let (now, rest) = from.split_at(whole * WORD);
-            for piece in now.chunks_exact(WORD) {
-                let mut bytes = [0; WORD];
-                bytes.copy_from_slice(piece);
-                // SAFETY: as in `read_shared`.
-                unsafe { word_at(segment, at) }.store(u64::from_ne_bytes(bytes), Relaxed);
-                at += WORD;
+        unsafe { cell.store(segment, at - cell.start, &bytes[..count]) };
+        done += count;
+        if cell.size == WORD && cell.end() == offset + done {
+            let left = (from.len() - done).min(segment.len() - offset - done);
+            for _ in 0..left / WORD {
+                // SAFETY: eight bytes at `done` are within `from`; the rest is the caller's
+                // promise.
+                let word = unsafe { from.as_ptr().add(done).cast::<u64>().read_unaligned() };
+                // SAFETY: as in `load_shared`.
+                unsafe { word_at(segment, offset + done) }.store(word, Relaxed);
+                done += WORD;
             }
-            from = rest;
         }
     }
+}
+
+/// Copies `len` bytes at `from_at` of one segment of shared memory to `to_at` of another.
+///
+/// # Safety
+/// As for [`read_shared`], of both.
+pub(super) unsafe fn copy_shared(from: Span, from_at: usize, to: Span, to_at: usize, len: usize) {
+    assert_within(from, from_at, len);
+    assert_within(to, to_at, len);
+    let copy_by_block = |begin: usize, end: usize| {
+        let mut block = [0; 512];
+        let mut at = begin;
+        while at < end {
+            let block = &mut block[..(end - at).min(512)];
+            // SAFETY: the caller's promises.
+            unsafe { read_shared(from, from_at + at, block) };
+            // SAFETY: the caller's promises.
+            unsafe { write_shared(to, to_at + at, block) };
+            at += block.len();
+        }
+    };
+    let misaligned = |span: Span, at: usize| span.as_ptr().addr().wrapping_add(at) % WORD;
+    let past_word = misaligned(from, from_at);
+    if past_word != misaligned(to, to_at) {
+        return copy_by_block(0, len);
+    }
+    let head = ((WORD - past_word) % WORD).min(len);
+    let words_end = head + (len - head) / WORD * WORD;
+    copy_by_block(0, head);
+    for at in (head..words_end).step_by(WORD) {
+        // SAFETY: both words are aligned, and end within their segments, as was checked; the rest
+        // is the caller's promise.
+        unsafe {
+            let word = word_at(from, from_at + at).load(Relaxed);
+            word_at(to, to_at + at).store(word, Relaxed);
+        }
+    }
+    copy_by_block(words_end, len);
 }
 
 /// Atomic read-modify-write of the `size` bytes (1, 2, 4 or 8) at `offset` of `segment`: calls

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::access_error::AccessError;
+use super::copy_ends::{CopyFrom, CopyTo};
 use super::owned_buffer::OwnedBuffer;
 use super::region::RegionMemory;
 use super::span::SpanList;
@@ -157,14 +158,14 @@ impl RegionUse {
     }
 
     /// Copies `bytes` to `at` of the range, where they must fit.
-    pub(super) fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), AccessError> {
+    pub(super) fn copy_in(&self, at: usize, bytes: CopyFrom<'_>) -> Result<(), AccessError> {
         let _lease = self.lease()?;
         // SAFETY: an entry is held to the end: the use's own, or the one just taken.
         unsafe { self.memory.write_inside(self.offset + at, bytes) }
     }
 
     /// Copies from `at` of the range, all of which must be within.
-    pub(super) fn copy_out(&self, at: usize, into: &mut [u8]) -> Result<(), AccessError> {
+    pub(super) fn copy_out(&self, at: usize, into: CopyTo<'_>) -> Result<(), AccessError> {
         let _lease = self.lease()?;
         // SAFETY: an entry is held to the end: the use's own, or the one just taken.
         unsafe { self.memory.read_inside(self.offset + at, into) }

@@ -31,6 +31,7 @@ mod buffer;
 mod buffer_cursor;
 mod convert;
 mod copy;
+mod copy_ends;
 mod device;
 mod intervals;
 mod mapped;
@@ -67,10 +68,11 @@ pub use traits::{
 pub(crate) use access_error::AccessError;
 pub(crate) use attached::RegionTraits;
 pub(crate) use buffer_cursor::BufferCursor;
-pub(crate) use copy::{read_shared, write_shared};
+pub(crate) use copy_ends::{CopyFrom, CopyTo, SharedBytes};
 pub(crate) use device::SharedHmemOps;
 pub(crate) use memory::{Memory, RegionUse};
 pub(crate) use owned_buffer::{OwnedBuffer, OwnedBuffers};
+#[cfg(feature = "tls")]
 pub(crate) use payload::Slices;
 pub(crate) use payload::{Leases, Payload, zeroed};
 pub(crate) use quiesced_access::QuiescedAccess;

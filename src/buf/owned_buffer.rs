@@ -32,7 +32,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use super::copy;
+use super::copy_ends::{CopyFrom, CopyTo};
 use super::device::DevicePlace;
 use super::mapped::{MappedBuffer, PageKind};
 use super::range;
@@ -277,7 +277,7 @@ impl OwnedBuffer {
     ///
     /// # Safety
     /// Nothing touches that range through the span meanwhile.
-    pub(super) unsafe fn write(&mut self, offset: usize, bytes: &[u8]) {
+    pub(super) unsafe fn write(&mut self, offset: usize, bytes: &CopyFrom<'_>) {
         // Writing to what may be read-only memory must not depend on a debug assertion.
         assert!(
             self.is_writable() && !self.is_opaque(),
@@ -286,7 +286,7 @@ impl OwnedBuffer {
         let into = self.span.part(offset, bytes.len());
         // SAFETY: within the span and writable, as just checked; allocated by the type's invariant;
         // ours alone by the caller's promise and `&mut self` (memory-model rule 1).
-        unsafe { copy::write_plain(into, bytes) };
+        unsafe { bytes.read_plain(into) };
         // SAFETY: just written.
         unsafe { self.assume_written(offset, bytes.len()) };
     }
@@ -295,12 +295,12 @@ impl OwnedBuffer {
     ///
     /// # Safety
     /// Nothing writes to that range through the span meanwhile.
-    pub(super) unsafe fn read(&self, offset: usize, into: &mut [u8]) {
+    pub(super) unsafe fn read(&self, offset: usize, into: &mut CopyTo<'_>) {
         assert!(!self.is_opaque(), "such memory is only part of a region");
         let from = self.initialized().part(offset, into.len());
         // SAFETY: within the initialised bytes, allocated by the type's invariant; unwritten by the
         // caller's promise (memory-model rule 1).
-        unsafe { copy::read_plain(from, into) }
+        unsafe { into.write_plain(from) }
     }
 
     /// Returns another owner of the same bytes, if they are of a kind that can have many.

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::access_error::AccessError;
 use super::buffer::Buffer;
+use super::copy_ends::{CopyFrom, CopyTo};
 use super::memory::{Memory, RegionUse};
 use super::owned_buffer::OwnedBuffer;
 use super::span::{Span, SpanList};
@@ -39,6 +40,7 @@ enum Parts {
 
 /// Bytes where they lie, in order. Up to 16 slices, the frames of a few messages, need no
 /// allocation.
+#[cfg(feature = "tls")]
 pub(crate) type Slices<'a> = SmallVec<[&'a [u8]; 16]>;
 
 /// Zeros to be sent.
@@ -200,27 +202,34 @@ impl Payload {
     /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each part that
     /// a peer's operation uses; if one refuses, bytes before it have been copied and none after.
     pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
-        self.assert_within(offset, bytes.len());
+        self.copy_in_from(offset, CopyFrom::Slice(bytes))
+    }
+
+    /// As [`copy_in`](Self::copy_in), from wherever the bytes are.
+    pub(crate) fn copy_in_from(
+        &mut self,
+        offset: usize,
+        mut from: CopyFrom<'_>,
+    ) -> Result<(), AccessError> {
+        self.assert_within(offset, from.len());
         debug_assert!(!matches!(self.parts, Parts::Zeros), "zeros are only sent");
         let mut skip = offset;
-        let mut from = bytes;
         for part in self.parts.as_mut_slice() {
-            if from.is_empty() {
+            if from.len() == 0 {
                 break;
             }
             if skip >= part.len() {
                 skip -= part.len();
                 continue;
             }
-            let (now, rest) = from.split_at(from.len().min(part.len() - skip));
+            let now = from.split_front(from.len().min(part.len() - skip));
             match part {
                 // SAFETY: the part is borrowed for change, so the payload is not in the transport
                 // and nothing else has its span (memory-model rule 1).
-                Memory::Owned(owned) => unsafe { owned.write(skip, now) },
+                Memory::Owned(owned) => unsafe { owned.write(skip, &now) },
                 Memory::Region(region) => region.copy_in(skip, now)?,
             }
             skip = 0;
-            from = rest;
         }
         Ok(())
     }
@@ -245,15 +254,25 @@ impl Payload {
 
     /// Copies from `offset`; all of the range must lie within. Gates as for [`Payload::copy_in`].
     pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
+        self.copy_out_to(offset, CopyTo::Slice(into))
+    }
+
+    /// As [`copy_out`](Self::copy_out), to wherever there is room.
+    pub(crate) fn copy_out_to(
+        &self,
+        offset: usize,
+        mut into: CopyTo<'_>,
+    ) -> Result<(), AccessError> {
         self.assert_within(offset, into.len());
         if matches!(self.parts, Parts::Zeros) {
-            into.fill(0);
-            return Ok(());
+            return into.try_slices(|_, part| {
+                part.fill(0);
+                Ok(())
+            });
         }
         let mut skip = offset;
-        let mut into = into;
         for part in self.parts.as_slice() {
-            if into.is_empty() {
+            if into.len() == 0 {
                 break;
             }
             if skip >= part.len() {
@@ -261,15 +280,14 @@ impl Payload {
                 continue;
             }
             let count = into.len().min(part.len() - skip);
-            let (now, rest) = into.split_at_mut(count);
+            let mut now = into.split_front(count);
             match part {
                 // SAFETY: the kernel only reads a payload that is shared with it, since receiving
                 // takes the payload by value; so nothing writes meanwhile (memory-model rule 1).
-                Memory::Owned(owned) => unsafe { owned.read(skip, now) },
+                Memory::Owned(owned) => unsafe { owned.read(skip, &mut now) },
                 Memory::Region(region) => region.copy_out(skip, now)?,
             }
             skip = 0;
-            into = rest;
         }
         Ok(())
     }
@@ -277,6 +295,7 @@ impl Payload {
     /// Appends slices of a range, which must lie within, where it lies in memory. False if no slice
     /// may be made of a part of it (memory-model rule 2): the range is copied instead, and the
     /// slices that were appended mean nothing.
+    #[cfg(feature = "tls")]
     pub(crate) fn slices<'a>(&'a self, offset: usize, len: usize, into: &mut Slices<'a>) -> bool {
         self.assert_within(offset, len);
         let (mut skip, mut left) = (offset, len);

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use super::access_error::AccessError;
 use super::attached::{Attached, RegionTraits};
 use super::copy;
+use super::copy_ends::{CopyFrom, CopyTo};
 use super::device::DeviceMemory;
 use super::owned_buffer::{OwnedBuffer, OwnedBuffers};
 use super::pin::Pins;
@@ -249,14 +250,14 @@ impl RegionMemory {
     pub(crate) fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         let _entry = self.gate.enter(Role::Local)?;
         // SAFETY: the entry is held to the end of this function.
-        unsafe { self.read_inside(offset, into) }
+        unsafe { self.read_inside(offset, CopyTo::Slice(into)) }
     }
 
     /// Copies in, as a local user. The region must be writable.
     pub(crate) fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), AccessError> {
         let _entry = self.gate.enter(Role::Local)?;
         // SAFETY: the entry is held to the end of this function.
-        unsafe { self.write_inside(offset, from) }
+        unsafe { self.write_inside(offset, CopyFrom::Slice(from)) }
     }
 
     /// Copies out, inside the gate. A fault may leave bytes before it copied.
@@ -266,18 +267,18 @@ impl RegionMemory {
     pub(super) unsafe fn read_inside(
         &self,
         offset: usize,
-        into: &mut [u8],
+        mut into: CopyTo<'_>,
     ) -> Result<(), AccessError> {
         if let Some(device) = self.device() {
-            return device.read(offset, into);
+            return into.try_slices(|at, part| device.read(offset + at, part));
         }
-        let mut done = 0;
         self.try_each(offset, into.len(), |segment, at, len| {
-            let part = &mut into[done..done + len];
-            done += len;
+            let mut part = into.split_front(len);
             if self.kernel_only {
                 let from = segment.span.part(at, len);
-                return range::read(from, part).map_err(|error| AccessError::fault(&error));
+                let read = |at, part: &mut [u8]| range::read(from.part(at, part.len()), part);
+                let read = part.try_slices(read);
+                return read.map_err(|error| AccessError::fault(&error));
             }
             if self.writable {
                 let (cells, at) = segment.cells(at);
@@ -285,11 +286,11 @@ impl RegionMemory {
                 // the gate is held by the caller's promise (memory-model rule 4 and this module's
                 // page); touched through the shared functions only, as the exclusion cannot coexist
                 // with an entry (rules 2, 3).
-                unsafe { copy::read_shared(cells, at, part) }
+                unsafe { part.write_shared(cells, at) }
             } else {
                 // SAFETY: read-only memory is allocated while `self` lives and never written
                 // (memory-model rule 3).
-                unsafe { copy::read_plain(segment.span.part(at, len), part) }
+                unsafe { part.write_plain(segment.span.part(at, len)) }
             }
             Ok(())
         })
@@ -302,23 +303,23 @@ impl RegionMemory {
     pub(super) unsafe fn write_inside(
         &self,
         offset: usize,
-        from: &[u8],
+        mut from: CopyFrom<'_>,
     ) -> Result<(), AccessError> {
         assert!(self.writable, "only writable regions are written to");
         if let Some(device) = self.device() {
-            return device.write(offset, from);
+            return from.try_slices(|at, part| device.write(offset + at, part));
         }
-        let mut done = 0;
         self.try_each(offset, from.len(), |segment, at, len| {
-            let part = &from[done..done + len];
-            done += len;
+            let mut part = from.split_front(len);
             if self.kernel_only {
                 let into = segment.span.part(at, len);
-                return range::write(into, part).map_err(|error| AccessError::fault(&error));
+                let write = |at, part: &[u8]| range::write(into.part(at, part.len()), part);
+                let written = part.try_slices(write);
+                return written.map_err(|error| AccessError::fault(&error));
             }
             let (cells, at) = segment.cells(at);
             // SAFETY: as in `read_inside`; the region is writable, as just checked.
-            unsafe { copy::write_shared(cells, at, part) }
+            unsafe { part.read_shared(cells, at) }
             Ok(())
         })
     }

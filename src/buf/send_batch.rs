@@ -14,6 +14,8 @@
 use std::collections::VecDeque;
 
 use super::access_error::AccessError;
+use super::copy_ends::CopyTo;
+#[cfg(feature = "tls")]
 use super::payload::Slices;
 use super::payload::{Leases, Payload};
 use super::span::{Span, SpanList};
@@ -150,6 +152,7 @@ impl OutFrame {
 
     /// Appends slices of the `len` bytes behind the next `skipped` ones, which must be there, where
     /// they lie in memory; see [`Payload::slices`].
+    #[cfg(feature = "tls")]
     fn slices<'a>(
         &'a self,
         head: &'a [u8],
@@ -172,9 +175,14 @@ impl OutFrame {
         }
     }
 
-    /// Copies the bytes behind the next `skipped` ones, as many as there are or fit; returns how
-    /// many.
-    fn copy_out(&self, head: &[u8], skipped: usize, into: &mut [u8]) -> Result<usize, AccessError> {
+    /// Copies the bytes behind the next `skipped` ones, as many as there are or fit, and takes off
+    /// the room that they fill; returns how many.
+    fn copy_out(
+        &self,
+        head: &[u8],
+        skipped: usize,
+        into: &mut CopyTo<'_>,
+    ) -> Result<usize, AccessError> {
         let begin = self.sent + skipped;
         let here = match &self.bounce {
             None => self.head_len + self.payload.len(),
@@ -183,15 +191,18 @@ impl OutFrame {
         let count = into.len().min(here.saturating_sub(begin));
         let head = self.head_left(head, skipped);
         let head = &head[..head.len().min(count)];
-        let (from_head, into) = into[..count].split_at_mut(head.len());
-        from_head.copy_from_slice(head);
-        if !into.is_empty() {
+        if !head.is_empty() {
+            into.split_front(head.len()).write(head);
+        }
+        let len = count - head.len();
+        if len > 0 {
             let offset = begin.saturating_sub(self.head_len);
+            let mut into = into.split_front(len);
             match &self.bounce {
-                None => self.payload.copy_out(offset, into)?,
+                None => self.payload.copy_out_to(offset, into)?,
                 Some(bounce) => {
                     let from = offset - bounce.at;
-                    into.copy_from_slice(&bounce.bytes[from..from + into.len()]);
+                    into.write(&bounce.bytes[from..from + len]);
                 }
             }
         }
@@ -405,6 +416,7 @@ impl SendBatch {
 
     /// Appends slices of up to `len` bytes behind the next `skipped` ones; returns how many bytes
     /// these are, or `None` if some of them can only be copied.
+    #[cfg(feature = "tls")]
     pub(crate) fn slices<'a>(
         &'a self,
         mut skipped: usize,
@@ -436,7 +448,7 @@ impl SendBatch {
     pub(crate) fn copy_out(
         &self,
         mut skipped: usize,
-        into: &mut [u8],
+        mut into: CopyTo<'_>,
     ) -> (usize, Option<AccessError>) {
         let mut count = 0;
         for (head, frame) in self.with_heads() {
@@ -445,7 +457,7 @@ impl SendBatch {
                 skipped -= remaining;
                 continue;
             }
-            match frame.copy_out(head, skipped, &mut into[count..]) {
+            match frame.copy_out(head, skipped, &mut into) {
                 Ok(copied) => {
                     count += copied;
                     if copied < remaining - skipped {

@@ -238,7 +238,7 @@ fn a_batch_gives_what_is_left_of_heads_and_payloads() {
             assert_eq!(list.bytes(), expected.len());
             for skipped in 0..=expected.len() {
                 let mut copy = vec![0; expected.len() - skipped];
-                let (count, refused) = batch.copy_out(skipped, &mut copy);
+                let (count, refused) = batch.copy_out(skipped, CopyTo::Slice(&mut copy));
                 assert!(refused.is_none());
                 assert_eq!(&copy[..count], &expected[skipped..]);
                 #[cfg(feature = "tls")]
@@ -269,7 +269,7 @@ fn frames_of_a_batch_are_replaced_and_joined() {
         assert!(sent.is_empty() && sent.remaining() == 0);
         batch.append(&mut meanwhile);
         let mut bytes = vec![0; batch.remaining()];
-        batch.copy_out(0, &mut bytes);
+        batch.copy_out(0, CopyTo::Slice(&mut bytes));
         let parts: [&[u8]; 5] = [b"derpayload in pieces", head, b"!", b"h3end", b"helloh3end"];
         assert_eq!(bytes, parts.concat());
         let tokens: Vec<_> = batch.drain().map(|(token, _)| token).collect();
@@ -443,5 +443,45 @@ proptest! {
         let mut part = vec![0; count];
         memory.read_at(at, &mut part).unwrap();
         prop_assert_eq!(part, new);
+    }
+
+    /// What goes between a payload, of whatever memory, and shared memory is copied, at every
+    /// offset, length and alignment of both; nothing beside it is touched.
+    #[test]
+    fn copies_between_payloads_and_shared_memory_equal_plain_ones(
+        kind in 0u8..3,
+        skips in (0usize..9, 0usize..9),
+        len in 0usize..1200,
+        seed in any::<u8>(),
+    ) {
+        let new: Vec<u8> = (0..len).map(|step| seed.wrapping_add(step as u8)).collect();
+        let mut ring = vec![0u64; 160];
+        let ring = Span::new(ring.as_mut_ptr().cast(), 1280);
+        // SAFETY: the words are there to the end of the test, and are touched so alone.
+        let range = |at, len| unsafe { SharedBytes::new(ring, at, len) };
+        let mut payload = Payload::from_parts(vec![piece(kind, &new, skips.0, 3)]);
+        let room = CopyTo::Shared(range(skips.1, len));
+        payload.copy_out_to(0, room).unwrap();
+        let mut seen = vec![1; 1280];
+        CopyFrom::Shared(range(0, 1280)).read(&mut seen);
+        let mut expected = vec![0; 1280];
+        expected[skips.1..skips.1 + len].copy_from_slice(&new);
+        prop_assert_eq!(&seen, &expected);
+
+        let turned: Vec<u8> = new.iter().map(|byte| !byte).collect();
+        CopyTo::Shared(range(skips.1, len)).write(&turned);
+        let from = CopyFrom::Shared(range(skips.1, len));
+        payload.copy_in_from(0, from).unwrap();
+        let mut seen = vec![0; len];
+        payload.copy_out(0, &mut seen).unwrap();
+        prop_assert_eq!(seen, turned);
+        for piece in payload.into_parts() {
+            if let Memory::Region(region) = piece {
+                let mut whole = vec![0; region.memory().len()];
+                region.memory().read_at(0, &mut whole).unwrap();
+                whole.drain(region.offset()..region.offset() + region.len());
+                prop_assert!(whole.iter().all(|byte| *byte == 0xEE), "beside the range");
+            }
+        }
     }
 }

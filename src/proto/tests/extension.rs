@@ -84,7 +84,10 @@ fn a_hello_survives_the_late_end_of_the_request() {
         .poll_transmit(&mut pair.a.host)
         .expect("a request");
     let mut bytes = vec![0; request.remaining()];
-    assert_eq!(request.copy_out(0, &mut bytes).0, bytes.len());
+    assert_eq!(
+        request.copy_out(0, crate::buf::CopyTo::Slice(&mut bytes)).0,
+        bytes.len()
+    );
     pair.b.wire.extend(&bytes);
     let offer = pair.request().offer();
     pair.b.machine.begin_accept(b"", ByteOrder::Native, offer);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::receives::Shared;
-use crate::buf::{Leases, Payload, RegionMemory, RegionTraits, RegionUse, SendBatch};
+use crate::buf::{CopyTo, Leases, Payload, RegionMemory, RegionTraits, RegionUse, SendBatch};
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::id::EndpointId;
 use crate::info::{Caps, SideCaps};
@@ -406,7 +406,7 @@ impl TestConnection {
             return 0;
         };
         let mut bytes = vec![0; batch.remaining().min(most)];
-        let (count, refused) = batch.copy_out(0, &mut bytes);
+        let (count, refused) = batch.copy_out(0, CopyTo::Slice(&mut bytes));
         assert!(refused.is_none(), "leased regions are open");
         wire.extend(&bytes[..count]);
         self.machine.handle_sent(batch, count);

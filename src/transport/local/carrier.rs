@@ -19,10 +19,10 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use super::ring::{RingReader, RingWriter};
-use crate::buf::{AccessError, SendBatch, Slices, Stage};
+use crate::buf::{AccessError, CopyFrom, CopyTo, SendBatch, Stage};
 use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{DIRECT_PIECE_MAX, LOCAL_COPY_LEN, LOCAL_PIECE_LEN};
+use crate::limits::{DIRECT_PIECE_MAX, LOCAL_PIECE_LEN};
 use crate::transport::stream::{Stream, Submissions};
 use crate::transport::{DirectBuffer, LinkStats, Receive, Transport};
 
@@ -206,27 +206,16 @@ impl LocalCarrier {
         skipped: usize,
         len: usize,
     ) -> (usize, Option<AccessError>) {
-        let mut slices = Slices::new();
-        if let Some(count) = batch.slices(skipped, len, &mut slices) {
-            let mut written = 0;
-            for bytes in slices {
-                self.writer.write(written, bytes);
-                written += bytes.len();
-            }
-            return (count, None);
-        }
-        let mut stage = Stage::take();
         let mut written = 0;
-        loop {
-            let block = stage.spare();
-            let wanted = block.len().min(len - written);
-            let (count, refused) = batch.copy_out(skipped + written, &mut block[..wanted]);
-            self.writer.write(written, &block[..count]);
+        for place in self.writer.room_for(len) {
+            let (wanted, room) = (place.len(), CopyTo::Shared(place));
+            let (count, refused) = batch.copy_out(skipped + written, room);
             written += count;
-            if count < wanted || written == len || refused.is_some() {
+            if count < wanted || refused.is_some() {
                 return (written, refused);
             }
         }
+        (written, None)
     }
 
     /// Receives for the armed receive.
@@ -334,7 +323,7 @@ impl LocalCarrier {
         let mut stage = Stage::take();
         let room = stage.spare();
         let len = available.min(io.sizes.receive).min(room.len());
-        self.reader.copy(0, &mut room[..len]);
+        self.reader.copy(&mut room[..len]);
         stage.fill(len);
         self.free(len);
         io.end_receive(len, Some(stage));
@@ -374,18 +363,14 @@ impl LocalCarrier {
         copied: usize,
         len: usize,
     ) -> (usize, Option<AccessError>) {
-        let mut stage = Stage::take();
-        let block = stage.spare();
         let mut count = 0;
-        while count < len {
-            let block_len = block.len().min(LOCAL_COPY_LEN).min(len - count);
-            let block = &mut block[..block_len];
-            self.reader.copy(count, block);
-            let at = direct.offset + copied + count;
-            if let Err(refused) = direct.payload.copy_in(at, block) {
+        for bytes in self.reader.bytes(len) {
+            let (at, len) = (direct.offset + copied + count, bytes.len());
+            let bytes = CopyFrom::Shared(bytes);
+            if let Err(refused) = direct.payload.copy_in_from(at, bytes) {
                 return (count, Some(refused));
             }
-            count += block_len;
+            count += len;
         }
         (count, None)
     }

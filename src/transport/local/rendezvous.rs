@@ -444,11 +444,11 @@ mod tests {
             (&mut near.writer, &mut far.reader),
             (&mut far.writer, &mut near.reader),
         ] {
-            from.write(0, b"across");
+            from.write(b"across");
             assert!(!from.publish(6), "the other side is awake");
             assert_eq!(to.available().unwrap(), 6);
             let mut bytes = [0; 6];
-            to.copy(0, &mut bytes);
+            to.copy(&mut bytes);
             assert_eq!(&bytes, b"across");
         }
     }

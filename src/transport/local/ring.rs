@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::param::page_size;
 
 use super::memory::{Mapping, SharedFile};
-use crate::buf::{Span, read_shared, write_shared};
+use crate::buf::{CopyFrom, SharedBytes, Span};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::AwaitedCount;
 
@@ -86,6 +86,21 @@ impl RingMemory {
 
     fn span(&self) -> Span {
         Span::new(self.bytes.start().as_ptr(), self.bytes.len())
+    }
+
+    /// Returns where the bytes from a number on lie: up to the ring's end, and from its beginning.
+    #[inline]
+    fn parts(&self, number: u64, len: usize) -> [SharedBytes<'_>; 2] {
+        let (at, here) = self.place(number);
+        let first = len.min(here);
+        // SAFETY: the span is the whole ring, mapped as long as `self` is borrowed, and for writing
+        // in its writer; this process reaches this mapping by these ranges alone.
+        unsafe {
+            [
+                SharedBytes::new(self.span(), at, first),
+                SharedBytes::new(self.span(), 0, len - first),
+            ]
+        }
     }
 
     /// Returns where a byte lies, and how many follow it before the ring begins again.
@@ -214,22 +229,21 @@ impl RingWriter {
         }
     }
 
-    /// Writes bytes at `skipped` of the room, which they must fit. They are not published.
-    pub(super) fn write(&mut self, skipped: usize, bytes: &[u8]) {
-        let used = self.written - self.read;
-        let end = skipped.checked_add(bytes.len());
-        assert!(
-            end.is_some_and(|end| end as u64 <= self.ring.len() - used),
-            "bytes are written where there is room"
-        );
-        let (at, here) = self.ring.place(self.written + skipped as u64);
-        let (first, rest) = bytes.split_at(bytes.len().min(here));
-        // SAFETY: the span is the whole ring, mapped for writing as long as `self` is there; this
-        // process reaches this mapping here alone.
-        unsafe { write_shared(self.ring.span(), at, first) };
-        if !rest.is_empty() {
-            // SAFETY: as above.
-            unsafe { write_shared(self.ring.span(), 0, rest) };
+    /// Returns the place of the next `len` bytes, which there must be room for, in two parts around
+    /// the end of the ring. What is written there is not published.
+    pub(super) fn room_for(&mut self, len: usize) -> [SharedBytes<'_>; 2] {
+        let room = self.ring.len() - (self.written - self.read);
+        assert!(len as u64 <= room, "bytes are written where there is room");
+        self.ring.parts(self.written, len)
+    }
+
+    #[cfg(test)]
+    pub(super) fn write(&mut self, bytes: &[u8]) {
+        let mut bytes = bytes;
+        for part in self.room_for(bytes.len()) {
+            let (now, rest) = bytes.split_at(part.len());
+            crate::buf::CopyTo::Shared(part).write(now);
+            bytes = rest;
         }
     }
 
@@ -319,21 +333,21 @@ impl RingReader {
         written.saturating_sub(self.read).min(self.ring.len())
     }
 
-    /// Copies the bytes at `skipped` of those that are available, all of which must be there.
-    pub(super) fn copy(&self, skipped: usize, into: &mut [u8]) {
-        let end = skipped.checked_add(into.len());
-        assert!(
-            end.is_some_and(|end| end as u64 <= self.written - self.read),
-            "only what is available is read"
-        );
-        let (at, here) = self.ring.place(self.read + skipped as u64);
-        let (first, rest) = into.split_at_mut(into.len().min(here));
-        // SAFETY: the span is the whole ring, mapped as long as `self` is there; this process
-        // reaches this mapping here alone.
-        unsafe { read_shared(self.ring.span(), at, first) };
-        if !rest.is_empty() {
-            // SAFETY: as above.
-            unsafe { read_shared(self.ring.span(), 0, rest) };
+    /// Returns the next `len` bytes, which must be available, in two parts around the end of the
+    /// ring.
+    pub(super) fn bytes(&self, len: usize) -> [SharedBytes<'_>; 2] {
+        let available = self.written - self.read;
+        assert!(len as u64 <= available, "only what is available is read");
+        self.ring.parts(self.read, len)
+    }
+
+    /// Copies the next bytes, which must be available.
+    pub(super) fn copy(&self, into: &mut [u8]) {
+        let mut into = into;
+        for part in self.bytes(into.len()) {
+            let (now, rest) = into.split_at_mut(part.len());
+            CopyFrom::Shared(part).read(now);
+            into = rest;
         }
     }
 
@@ -399,19 +413,20 @@ mod tests {
             for (write, take) in steps {
                 let len = write.min(writer.room().unwrap());
                 let bytes = pattern(written, len);
-                let (first, rest) = bytes.split_at(len / 3);
-                writer.write(0, first);
-                writer.write(first.len(), rest);
-                prop_assert!(!writer.publish(len), "nobody sleeps");
+                for part in [&bytes[..len / 3], &bytes[len / 3..]] {
+                    writer.write(part);
+                    prop_assert!(!writer.publish(part.len()), "nobody sleeps");
+                }
                 written += len as u64;
                 prop_assert_eq!(reader.available().unwrap() as u64, written - read);
                 let len = take.min(reader.available().unwrap());
                 let mut bytes = vec![0; len];
                 let (first, rest) = bytes.split_at_mut(len / 2);
-                reader.copy(0, first);
-                reader.copy(first.len(), rest);
+                for part in [first, rest] {
+                    reader.copy(part);
+                    prop_assert!(!reader.consume(part.len()), "nobody sleeps");
+                }
                 prop_assert_eq!(&bytes, &pattern(read, len));
-                prop_assert!(!reader.consume(len), "nobody sleeps");
                 read += len as u64;
                 prop_assert_eq!(writer.progress(), (read, written - read));
             }
@@ -435,7 +450,7 @@ mod tests {
                     Ok(len) => {
                         prop_assert!(len <= LEN && claim >= most_written);
                         most_written = claim;
-                        reader.copy(0, &mut vec![0; len]);
+                        reader.copy(&mut vec![0; len]);
                         let _ = reader.consume(len / 2);
                     }
                     Err(error) => prop_assert_eq!(error.kind(), ErrorKind::ProtocolViolation),
@@ -444,7 +459,7 @@ mod tests {
                     Ok(room) => {
                         prop_assert!(room <= LEN && claim >= most_read);
                         most_read = claim;
-                        writer.write(0, &vec![1; room]);
+                        writer.write(&vec![1; room]);
                         let _ = writer.publish(room / 2);
                     }
                     Err(error) => prop_assert_eq!(error.kind(), ErrorKind::ProtocolViolation),
@@ -473,12 +488,12 @@ mod tests {
             writer.prepare(len).unwrap();
             assert!(kept() >= before.max(len / page_size() * page_size()));
             assert!(kept() <= page_size() + LEN);
-            writer.write(0, &pattern(at, len));
+            writer.write(&pattern(at, len));
             assert!(!writer.publish(len), "the reader is awake");
             writer.give_back();
             let available = reader.available().unwrap();
             let mut bytes = vec![0; available];
-            reader.copy(0, &mut bytes);
+            reader.copy(&mut bytes);
             let begin = at + len as u64 - available as u64;
             assert_eq!(bytes, pattern(begin, available), "unread bytes are kept");
             assert!(!reader.consume(available - unread), "the writer is awake");
@@ -525,7 +540,7 @@ mod tests {
     #[test]
     fn a_full_ring_has_room_for_nothing_until_it_is_read() {
         let ((mut writer, _), (_, mut reader)) = pair();
-        writer.write(0, &vec![7; LEN]);
+        writer.write(&vec![7; LEN]);
         assert!(!writer.publish(LEN));
         assert_eq!(writer.room().unwrap(), 0);
         assert!(writer.sleep_for_room());
@@ -539,14 +554,14 @@ mod tests {
     fn a_reader_sleeps_until_as_much_has_come_as_it_waits_for() {
         let ((mut writer, _), (_, mut reader)) = pair();
         assert!(reader.sleep_for(100));
-        writer.write(0, &[1; 100]);
+        writer.write(&[1; 100]);
         assert!(!writer.publish(99));
         assert!(writer.publish(1));
         assert!(!reader.sleep_for(100), "it is there");
         // Never for more than the writer can be sure to write.
         let ((mut writer, _), (_, mut reader)) = pair();
         assert!(reader.sleep_for(u64::MAX));
-        writer.write(0, &vec![1; LEN / 4]);
+        writer.write(&vec![1; LEN / 4]);
         assert!(writer.publish(LEN / 4));
     }
 }

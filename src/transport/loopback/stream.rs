@@ -9,7 +9,7 @@ use super::PipeEnd;
 #[cfg(any(test, feature = "test-util"))]
 use super::attempt::ConnectAttempt;
 use super::pipe::Front;
-use crate::buf::{AccessError, Stage};
+use crate::buf::{AccessError, CopyTo, Stage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{LOOPBACK_PIPE_SIZE, STAGE_SIZE};
 use crate::transport::stream::{Stream, Submissions};
@@ -95,7 +95,7 @@ fn gather(batch: &SendBatch, room: usize, into: &mut Vec<u8>) -> Result<(), Acce
         "one pipe at most"
     );
     into.resize(batch.remaining().min(room), 0);
-    let (count, refused) = batch.copy_out(0, into);
+    let (count, refused) = batch.copy_out(0, CopyTo::Slice(into));
     into.truncate(count);
     refused.map_or(Ok(()), Err)
 }

@@ -6,7 +6,7 @@ mod records;
 use std::sync::{Arc, OnceLock};
 
 use super::session::Session;
-use crate::buf::Stage;
+use crate::buf::{CopyTo, Stage};
 use crate::edges::EdgeCoverage;
 use crate::error::{ErrorKind, Result};
 use crate::transport::tests::{Peer, TestTransport, accept, localhost, plain};
@@ -77,7 +77,10 @@ fn take(session: &mut Session, bytes: &[u8]) -> Result<()> {
 fn records_of(session: &mut Session) -> Vec<u8> {
     let records = session.take_records();
     let mut bytes = vec![0; records.remaining()];
-    assert_eq!(records.copy_out(0, &mut bytes).0, bytes.len());
+    assert_eq!(
+        records.copy_out(0, CopyTo::Slice(&mut bytes)).0,
+        bytes.len()
+    );
     bytes
 }
 

@@ -3,7 +3,7 @@
 use rustls::crypto::cipher::OutboundChunks;
 
 use super::{Channel, ChannelPhase, StreamEnd};
-use crate::buf::{AccessError, Slices, Stage};
+use crate::buf::{AccessError, CopyTo, Slices, Stage};
 use crate::error::Result;
 use crate::limits::{TLS_RECORD_MAX, TLS_SEAL_MAX};
 use crate::transport::SendBatch;
@@ -74,7 +74,7 @@ impl Channel {
         }
         let stage = gathered.get_or_insert_with(Stage::take);
         let room = &mut stage.spare()[..len];
-        let (count, refused) = batch.copy_out(sealed, room);
+        let (count, refused) = batch.copy_out(sealed, CopyTo::Slice(room));
         self.session.seal(OutboundChunks::Single(&room[..count]))?;
         Ok((count, refused))
     }

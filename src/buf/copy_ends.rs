@@ -1,0 +1,240 @@
+//! Where bytes are copied from, and where to: a slice, or memory that is shared with others.
+//!
+//! A payload is copied between its own memory and either of them by one function for each
+//! direction. So what goes through memory that two processes share is copied once.
+
+use std::marker::PhantomData;
+use std::mem;
+
+use super::copy;
+use super::span::Span;
+use super::stage::Stage;
+
+/// A range of shared memory.
+///
+/// Invariant: the segment is as [`copy::read_shared`] demands, for all of `'a`, and the range lies
+/// within.
+pub(crate) struct SharedBytes<'a> {
+    segment: Span,
+    at: usize,
+    len: usize,
+    lives: PhantomData<&'a ()>,
+}
+
+impl SharedBytes<'_> {
+    /// # Safety
+    /// As for [`copy::read_shared`], for as long as the value is there; for one that is written to,
+    /// the memory is writable.
+    pub(crate) unsafe fn new(segment: Span, at: usize, len: usize) -> Self {
+        let end = at.checked_add(len);
+        assert!(
+            end.is_some_and(|end| end <= segment.len()),
+            "a range lies within its segment"
+        );
+        SharedBytes {
+            segment,
+            at,
+            len,
+            lives: PhantomData,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn split_front(&mut self, len: usize) -> Self {
+        assert!(len <= self.len, "a part lies within its range");
+        let front = SharedBytes { len, ..*self };
+        (self.at, self.len) = (self.at + len, self.len - len);
+        front
+    }
+
+    fn read(&self, into: &mut [u8]) {
+        assert!(into.len() <= self.len, "only bytes of the range are read");
+        // SAFETY: the type's invariant.
+        unsafe { copy::read_shared(self.segment, self.at, into) }
+    }
+
+    fn write(&self, from: &[u8]) {
+        assert!(from.len() <= self.len, "bytes are written within the range");
+        // SAFETY: the type's invariant.
+        unsafe { copy::write_shared(self.segment, self.at, from) }
+    }
+}
+
+/// Bytes to copy.
+pub(crate) enum CopyFrom<'a> {
+    Slice(&'a [u8]),
+    Shared(SharedBytes<'a>),
+}
+
+impl<'a> CopyFrom<'a> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            CopyFrom::Slice(bytes) => bytes.len(),
+            CopyFrom::Shared(range) => range.len,
+        }
+    }
+
+    /// Takes the first bytes, which must be there.
+    pub(super) fn split_front(&mut self, len: usize) -> CopyFrom<'a> {
+        match self {
+            CopyFrom::Slice(bytes) => {
+                let (front, rest) = bytes.split_at(len);
+                *bytes = rest;
+                CopyFrom::Slice(front)
+            }
+            CopyFrom::Shared(range) => CopyFrom::Shared(range.split_front(len)),
+        }
+    }
+
+    /// Copies all bytes to a slice of the same length.
+    pub(crate) fn read(&self, into: &mut [u8]) {
+        debug_assert_eq!(self.len(), into.len());
+        match self {
+            CopyFrom::Slice(bytes) => into.copy_from_slice(bytes),
+            CopyFrom::Shared(range) => range.read(into),
+        }
+    }
+
+    /// Copies all bytes to exclusive memory of the same length.
+    ///
+    /// # Safety
+    /// As for [`copy::write_plain`].
+    pub(super) unsafe fn read_plain(&self, into: Span) {
+        debug_assert_eq!(self.len(), into.len());
+        // SAFETY: the caller's promise, and the invariant of shared bytes.
+        unsafe {
+            match self {
+                CopyFrom::Slice(bytes) => copy::write_plain(into, bytes),
+                CopyFrom::Shared(from) => copy::load_shared(from.segment, from.at, into),
+            }
+        }
+    }
+
+    /// Copies all bytes to `at` of a segment of shared memory.
+    ///
+    /// # Safety
+    /// As for [`copy::write_shared`].
+    pub(super) unsafe fn read_shared(&self, segment: Span, at: usize) {
+        // SAFETY: the caller's promise, and the invariant of shared bytes.
+        unsafe {
+            match self {
+                CopyFrom::Slice(bytes) => copy::write_shared(segment, at, bytes),
+                CopyFrom::Shared(from) => {
+                    copy::copy_shared(from.segment, from.at, segment, at, from.len);
+                }
+            }
+        }
+    }
+
+    /// Calls `write` with the bytes as slices, and the place of each.
+    pub(super) fn try_slices<E>(
+        &mut self,
+        mut write: impl FnMut(usize, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let range = match self {
+            CopyFrom::Slice(bytes) => return write(0, bytes),
+            CopyFrom::Shared(range) => range,
+        };
+        let (mut stage, mut at) = (Stage::take(), 0);
+        while range.len > 0 {
+            let block = stage.spare();
+            let len = block.len().min(range.len);
+            let block = &mut block[..len];
+            range.split_front(len).read(block);
+            write(at, block)?;
+            at += len;
+        }
+        Ok(())
+    }
+}
+
+/// CopyTo to copy to.
+pub(crate) enum CopyTo<'a> {
+    Slice(&'a mut [u8]),
+    Shared(SharedBytes<'a>),
+}
+
+impl<'a> CopyTo<'a> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            CopyTo::Slice(bytes) => bytes.len(),
+            CopyTo::Shared(range) => range.len,
+        }
+    }
+
+    /// Takes the room of the first bytes, which must be there.
+    pub(super) fn split_front(&mut self, len: usize) -> CopyTo<'a> {
+        match self {
+            CopyTo::Slice(bytes) => {
+                let (front, rest) = mem::take(bytes).split_at_mut(len);
+                *bytes = rest;
+                CopyTo::Slice(front)
+            }
+            CopyTo::Shared(range) => CopyTo::Shared(range.split_front(len)),
+        }
+    }
+
+    /// Fills all of it from a slice of the same length.
+    pub(crate) fn write(&mut self, from: &[u8]) {
+        debug_assert_eq!(self.len(), from.len());
+        match self {
+            CopyTo::Slice(bytes) => bytes.copy_from_slice(from),
+            CopyTo::Shared(range) => range.write(from),
+        }
+    }
+
+    /// Fills all of it from exclusive memory of the same length.
+    ///
+    /// # Safety
+    /// As for [`copy::read_plain`].
+    pub(super) unsafe fn write_plain(&mut self, from: Span) {
+        debug_assert_eq!(self.len(), from.len());
+        // SAFETY: the caller's promise, and the invariant of shared bytes.
+        unsafe {
+            match self {
+                CopyTo::Slice(bytes) => copy::read_plain(from, bytes),
+                CopyTo::Shared(into) => copy::store_shared(into.segment, into.at, from),
+            }
+        }
+    }
+
+    /// Fills all of it from `at` of a segment of shared memory.
+    ///
+    /// # Safety
+    /// As for [`copy::read_shared`].
+    pub(super) unsafe fn write_shared(&mut self, segment: Span, at: usize) {
+        // SAFETY: the caller's promise, and the invariant of shared bytes.
+        unsafe {
+            match self {
+                CopyTo::Slice(bytes) => copy::read_shared(segment, at, bytes),
+                CopyTo::Shared(into) => {
+                    copy::copy_shared(segment, at, into.segment, into.at, into.len);
+                }
+            }
+        }
+    }
+
+    /// Calls `read` to fill it by slices, with the place of each.
+    pub(super) fn try_slices<E>(
+        &mut self,
+        mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let range = match self {
+            CopyTo::Slice(bytes) => return read(0, bytes),
+            CopyTo::Shared(range) => range,
+        };
+        let (mut stage, mut at) = (Stage::take(), 0);
+        while range.len > 0 {
+            let block = stage.spare();
+            let len = block.len().min(range.len);
+            let block = &mut block[..len];
+            read(at, block)?;
+            range.split_front(len).write(block);
+            at += len;
+        }
+        Ok(())
+    }
+}
