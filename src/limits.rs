@@ -271,6 +271,9 @@ pub(crate) const TLS_WAKE_BYTES_MIN: u32 = 256 << 10;
 /// ready connection waits for no more than this, plus one piece ([`DIRECT_PIECE_MAX`]) per
 /// direction. Value: 1 MiB.
 pub const TURN_BYTES_MAX: usize = 1 << 20;
+/// Frames of a peer whose acks wait while more bytes of it come: one ack for several frames saves
+/// system calls and wake-ups on both sides. A peer that has more frames under way loses no time.
+pub(crate) const ACKS_WAITING_MAX: u64 = 4;
 /// As [`TURN_BYTES_MAX`], in time: for work with few bytes, such as a thousand small messages.
 /// Value: 200 µs.
 pub const TURN_TIME_MAX: Duration = Duration::from_micros(200);

@@ -62,6 +62,7 @@ impl Port {
         self.begin_turn(state, now);
         let published = state.counts.published;
         let mut may_follow = true;
+        let mut acks_wait = false;
         loop {
             // 1. Take the link's outcomes: received bytes are in the staging buffer or in their
             // place already, sent frames go back to their operations.
@@ -80,7 +81,8 @@ impl Port {
             self.feed(state);
             self.commit(state);
             // 3. Hand frames to the link, including answers to what has just been received.
-            let sent = self.transmit(state, left);
+            acks_wait = moved && acks_can_wait(state, left);
+            let sent = !acks_wait && self.transmit(state, left);
             // 4. Arm the next receive, into the place that the machine plans for the next bytes.
             self.arm(state);
             // 5. Deliver completions, counters and events, in order. Wakers wait for the unlock.
@@ -104,6 +106,7 @@ impl Port {
             // ends as soon as the link has no other outcome.
             may_follow = sent
                 || again
+                || acks_wait
                 || state.io.stage.is_some()
                 || !state.life.is_open()
                 || state.receives.is_some();
@@ -114,6 +117,9 @@ impl Port {
             if left.is_spent() {
                 break;
             }
+        }
+        if acks_wait {
+            self.transmit(state, left);
         }
         let mut turned = self.end_turn(state, now, left);
         turned.completions = state.counts.published - published;
@@ -194,7 +200,9 @@ impl Port {
             if state.io.stage.is_some() || left.is_spent() {
                 break;
             }
-            self.transmit(state, left);
+            if !acks_can_wait(state, left) {
+                self.transmit(state, left);
+            }
             self.arm(state);
         }
         moved
@@ -321,4 +329,10 @@ impl Port {
         };
         state.io.recv.go(RecvState::Armed { region });
     }
+}
+
+/// True if nothing is to be sent but a few acks, and more bytes of the peer may be here: the acks
+/// go out as one frame when there are none, at the latest at the end of the turn.
+fn acks_can_wait(state: &PortState, left: &Budget) -> bool {
+    !left.is_spent() && state.machine.owes_few_acks()
 }

@@ -11,7 +11,7 @@ use crate::limits::{DIRECT_PIECE_MAX, GATHER_FRAMES_ENOUGH, GATHER_FRAMES_FIRST,
 use crate::mr::Access;
 use crate::progress::Port;
 use crate::progress::inline_send::PeerProcessor;
-use crate::testing::{Net, Peer, connect_endpoints};
+use crate::testing::{FaultPlan, Net, Peer, connect_endpoints};
 use crate::transport::Backend;
 
 const BULK: usize = 8 << 20;
@@ -113,6 +113,31 @@ async fn others_have_their_turn_between_the_pieces_of_rma() {
         assert!(most <= MOVED_MAX, "{net:?}: {most} bytes of a write");
     })
     .await;
+}
+
+/// `ACKS_WAITING_MAX`: "one ack for several frames saves system calls and wake-ups on both sides".
+/// Each receive brings a part of a write, and no time passes.
+#[tokio::test(start_paused = true)]
+async fn writes_that_come_one_after_another_share_acks() {
+    const WRITES: u64 = 64;
+    let net = Net::loopback().faults(FaultPlan::seeded(1).short_io(1.0));
+    let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+    let near = a.domain.endpoint().open().unwrap();
+    let far = b.domain.endpoint().open().unwrap();
+    connect_endpoints(&near, &far, &b.fabric).await.unwrap();
+    let region = b.domain.register(vec![0; 512]).access(Access::REMOTE_WRITE);
+    let region = region.await.unwrap();
+    let acks = || port(&b).lock("count").counts.backend_sends;
+    let before = acks();
+    let writes = (0..WRITES).map(|_| {
+        let write = near.write(vec![1; 512], region.remote());
+        write.delivery_complete().into_future()
+    });
+    for written in futures::future::join_all(writes).await {
+        written.unwrap();
+    }
+    let sent = acks() - before;
+    assert!((1..WRITES).contains(&sent), "{sent} sends");
 }
 
 /// `GATHER_FRAMES_FIRST`: "It wakes a peer that sleeps, and the peer works while the rest is

@@ -23,6 +23,12 @@ fn log_handed_out(header: &FrameHeader) {
 }
 
 impl<T> Connection<T> {
+    /// True if nothing is queued but acks, and not many.
+    #[inline]
+    pub(crate) fn owes_few_acks(&self) -> bool {
+        self.tx.owes_few_acks()
+    }
+
     /// Returns frames for the transport, if there are any and it has no batch of ours.
     pub(crate) fn poll_transmit(&mut self, host: &mut impl Host<T>) -> Option<Box<SendBatch>> {
         if self.fault.is_some() || self.tx.is_out() {

@@ -25,7 +25,7 @@ use tracing::Level;
 
 use crate::buf::{OutFrame, Payload, SendBatch};
 use crate::error::Error;
-use crate::limits::GATHER_BYTES_MAX;
+use crate::limits::{ACKS_WAITING_MAX, GATHER_BYTES_MAX};
 use crate::log::{hold_event, is_logged};
 use crate::proto::op::{OpKey, Operation};
 use crate::wire::{ByteOrder, FrameHeader};
@@ -278,13 +278,38 @@ impl Tx {
     /// True if anything waits to be put into a batch.
     #[inline]
     pub(super) fn has_queued(&self) -> bool {
+        !self.control.is_empty() || self.has_queued_beside_control()
+    }
+
+    #[inline]
+    fn has_queued_beside_control(&self) -> bool {
         !(self.probes.is_empty()
-            && self.control.is_empty()
             && self.read_answers.is_empty()
             && self.messages.queue.is_empty()
             && self.injected.len() == 0
             && self.others.queue.is_empty()
             && self.requested.is_empty())
+    }
+
+    /// True if acks are queued, fewer than [`ACKS_WAITING_MAX`], and nothing else.
+    #[inline]
+    pub(super) fn owes_few_acks(&self) -> bool {
+        let acks = self.queued_acks();
+        acks.is_some_and(|acks| (1..ACKS_WAITING_MAX).contains(&acks))
+    }
+
+    /// Returns the number of frames that the queued ones acknowledge; `None` if any other frame is
+    /// queued.
+    fn queued_acks(&self) -> Option<u64> {
+        if self.has_queued_beside_control() {
+            return None;
+        }
+        let acks = self.control.iter().map(|frame| match frame.header {
+            FrameHeader::Ack => Some(1),
+            FrameHeader::Acks { count } => Some(count),
+            _ => None,
+        });
+        acks.sum()
     }
 
     pub(super) fn is_out(&self) -> bool {
