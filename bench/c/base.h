@@ -30,7 +30,7 @@
 
 static struct {
 	bool client, spin, net, shm, watches_each;
-	const char *work;
+	const char *work, *host;
 	size_t size, bulk, window, batch, answers, connections;
 	uint64_t warm_ns, run_ns;
 	int cpu, port;
@@ -81,6 +81,7 @@ static void parse(int argc, char **argv)
 	job.net = job.shm || !strcmp(word_of(argc, argv, "provider"), "net");
 	job.watches_each = number_of(argc, argv, "watches_each") != 0;
 	job.work = word_of(argc, argv, "work");
+	job.host = word_of(argc, argv, "host");
 	job.size = number_of(argc, argv, "size");
 	job.bulk = number_of(argc, argv, "bulk");
 	job.window = number_of(argc, argv, "window");

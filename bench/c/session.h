@@ -40,7 +40,7 @@ static void open_side(size_t operations)
 	hints->addr_format = FI_SOCKADDR_IN;
 	hints->domain_attr->mr_mode = 0; /* offset addressing, keys of the application */
 	hints->fabric_attr->prov_name = strdup("tcp");
-	MUST(fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", job.client ? port : NULL,
+	MUST(fi_getinfo(FI_VERSION(1, 17), job.host, job.client ? port : NULL,
 			job.client ? 0 : FI_SOURCE, hints, &g.info));
 	fi_freeinfo(hints);
 	if (g.info->tx_attr->size < operations)

@@ -2,6 +2,7 @@
 //! understands too.
 
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -121,6 +122,8 @@ pub const ANSWER_SIZE: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Job {
     pub work: Work,
+    /// Where the server is.
+    pub host: Ipv4Addr,
     /// Bytes of a message or of an RMA.
     pub size: usize,
     /// Operations under way per connection.
@@ -150,9 +153,15 @@ impl Job {
         self.window / self.batch() + 1
     }
 
+    /// Where the server listens.
+    pub fn any_port(&self) -> SocketAddr {
+        (self.host, 0).into()
+    }
+
     pub fn words(&self) -> Vec<String> {
         vec![
             format!("work={}", self.work),
+            format!("host={}", self.host),
             format!("size={}", self.size),
             format!("window={}", self.window),
             format!("connections={}", self.connections),
@@ -174,7 +183,7 @@ pub struct EndConfig {
     pub cpu: usize,
     /// The other one, of work that is alone.
     pub other_cpu: usize,
-    /// Of a client: the server's port on 127.0.0.1, and its process.
+    /// Of a client: the server's port, and its process.
     pub port: u16,
     pub peer: u32,
 }
@@ -205,6 +214,7 @@ impl EndConfig {
         Ok(EndConfig {
             job: Job {
                 work,
+                host: text("host")?.parse().context("host is no address")?,
                 size: number("size")? as usize,
                 window: number("window")?.max(1) as usize,
                 connections: number("connections")?.max(1) as usize,

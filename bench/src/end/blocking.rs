@@ -8,12 +8,12 @@ use anyhow::{Result, bail};
 use super::meter::Meter;
 use super::pings::Pings;
 use super::receive_buffers::{ReceiveBuffers, messages};
-use super::{ANY_PORT, payload, say, server_of};
+use super::{payload, say, server_of};
 use crate::job::{ANSWER_SIZE, EndConfig, Work};
 use crate::sys;
 
 pub fn serve(config: &EndConfig) -> Result<()> {
-    let listener = TcpListener::bind(ANY_PORT)?;
+    let listener = TcpListener::bind(config.job.any_port())?;
     say("PORT", listener.local_addr()?.port());
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;

@@ -19,7 +19,7 @@ pub mod ucx;
 
 use std::fmt::Display;
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use tokio_fabric::LocalPath;
@@ -108,11 +108,8 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     runtime.enable_all().build()
 }
 
-/// Where servers listen.
-const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
 fn server_of(config: &EndConfig) -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, config.port).into()
+    (config.job.host, config.port).into()
 }
 
 /// Bytes to send. A page that was never written to is one that all share, and stays in the caches.

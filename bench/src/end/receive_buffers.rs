@@ -76,6 +76,7 @@ pub fn messages(job: &Job) -> Vec<Vec<u8>> {
 fn large_messages_have_a_buffer_each_and_small_ones_share() {
     let job = |size| Job {
         work: crate::job::Work::Stream,
+        host: std::net::Ipv4Addr::LOCALHOST,
         size,
         window: 2,
         connections: 1,

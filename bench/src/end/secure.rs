@@ -1,6 +1,6 @@
 //! TLS: one certificate, which both ends have; and tokio-rustls over Tokio's `TcpStream`.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -15,8 +15,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 use super::connection_stats::StatsBaseline;
 use super::idle::Memory;
 use super::streams::{call_over, serve_one};
-use super::{ANY_PORT, say, server_of};
-use crate::job::EndConfig;
+use super::{say, server_of};
+use crate::job::{EndConfig, Job};
 
 /// An Ed25519 key in PKCS #8, which proves nothing: the ends are two processes of a bench.
 const KEY: [u8; 48] = {
@@ -33,7 +33,8 @@ const KEY: [u8; 48] = {
 fn configs() -> Result<(Arc<ClientConfig>, Arc<ServerConfig>)> {
     let key = PrivatePkcs8KeyDer::from(KEY.to_vec());
     let pair = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?;
-    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.self_signed(&pair)?;
+    let hosts = [Ipv4Addr::LOCALHOST.to_string()];
+    let certificate = CertificateParams::new(hosts)?.self_signed(&pair)?;
     let certificate = certificate.der().clone();
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone())?;
@@ -57,8 +58,8 @@ pub struct TlsListener {
 
 impl TlsListener {
     /// Listens, and says where.
-    pub async fn open() -> Result<TlsListener> {
-        let listener = TcpListener::bind(ANY_PORT).await?;
+    pub async fn open(job: &Job) -> Result<TlsListener> {
+        let listener = TcpListener::bind(job.any_port()).await?;
         say("PORT", listener.local_addr()?.port());
         Ok(TlsListener {
             listener,
@@ -93,7 +94,7 @@ pub fn connector() -> Result<TlsConnector> {
 }
 
 pub async fn serve(config: EndConfig) -> Result<()> {
-    let listener = TlsListener::open().await?;
+    let listener = TlsListener::open(&config.job).await?;
     loop {
         let stream = listener.accept().await?;
         let job = config.job.clone();

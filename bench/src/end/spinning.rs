@@ -6,11 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use anyhow::{Result, bail};
 
 use super::pings::Pings;
-use super::{ANY_PORT, payload, say, server_of};
+use super::{payload, say, server_of};
 use crate::job::EndConfig;
 
 pub fn serve(config: &EndConfig) -> Result<()> {
-    let listener = TcpListener::bind(ANY_PORT)?;
+    let listener = TcpListener::bind(config.job.any_port())?;
     say("PORT", listener.local_addr()?.port());
     let (mut stream, _) = listener.accept()?;
     prepare(&stream)?;

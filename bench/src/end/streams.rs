@@ -15,7 +15,7 @@ use super::meter::Meter;
 use super::pairs::Tally;
 use super::pings::Pings;
 use super::receive_buffers::{ReceiveBuffers, messages};
-use super::{ANY_PORT, payload, say, server_of};
+use super::{payload, say, server_of};
 use crate::job::{ANSWER_SIZE, EndConfig, Job, Work};
 use crate::sys;
 
@@ -25,7 +25,7 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for S {}
 
 pub async fn serve(config: EndConfig) -> Result<()> {
-    let listener = TcpListener::bind(ANY_PORT).await?;
+    let listener = TcpListener::bind(config.job.any_port()).await?;
     say("PORT", listener.local_addr()?.port());
     for number in 0_usize.. {
         let (mut stream, _) = listener.accept().await?;
@@ -192,7 +192,7 @@ async fn send_over_all(
 
 /// Both ends of all connections in tasks of this runtime, until it is enough.
 pub async fn pair(job: Job, tally: Arc<Tally>) -> Result<()> {
-    let listener = TcpListener::bind(ANY_PORT).await?;
+    let listener = TcpListener::bind(job.any_port()).await?;
     let mut tasks = JoinSet::new();
     for _ in 0..job.connections {
         let here = TcpStream::connect(listener.local_addr()?).await?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{ANY_PORT, say};
+use super::say;
 use crate::job::{EndConfig, Job, Work};
 
 const PROGRAM: &str = "ucx_perftest";
@@ -24,7 +24,9 @@ pub fn is_installed() -> bool {
 
 /// Becomes the program.
 pub fn serve(config: &EndConfig, transport: &str, spin: bool) -> Result<()> {
-    let port = TcpListener::bind(ANY_PORT)?.local_addr()?.port();
+    let port = TcpListener::bind(config.job.any_port())?
+        .local_addr()?
+        .port();
     say("PORT", port);
     let mut command = Command::new(PROGRAM);
     set_up(&mut command, config, (transport, port), spin);
@@ -55,7 +57,7 @@ pub fn call(config: &EndConfig, transport: &str, spin: bool) -> Result<()> {
     let count = |time: Duration| (time.as_nanos() / (guess + moved_in(job)).as_nanos()).max(20);
     loop {
         let mut command = Command::new("timeout");
-        command.args([HANGS_AFTER, PROGRAM, "127.0.0.1"]);
+        command.args([HANGS_AFTER, PROGRAM, &config.job.host.to_string()]);
         set_up(&mut command, config, (transport, config.port), spin);
         command
             .args(["-t", test, "-s", &job.size.to_string(), "-f", "-v"])

@@ -17,6 +17,7 @@ mod rpc_mixed;
 pub mod rpc_overload;
 mod time_to_error;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -51,6 +52,7 @@ impl Scale {
     fn job(&self, work: Work) -> Job {
         Job {
             work,
+            host: Ipv4Addr::LOCALHOST,
             size: 64,
             window: 1,
             connections: 1,

@@ -1,5 +1,6 @@
 //! What a reader of the result relies on.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::markdown::{LAYER, PLACES, marks};
@@ -50,6 +51,7 @@ fn report() -> Report {
             what: "64 B".into(),
             job: Job {
                 work: Work::PingPong,
+                host: Ipv4Addr::LOCALHOST,
                 size: 64,
                 window: 1,
                 connections: 1,

@@ -2,13 +2,15 @@
 //! through one completion queue and one task per side. Each message and answer begins with the
 //! number of its pair.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_fabric::{Completion, RdmEndpoint, av::FabricAddr};
 
 use super::super::connection_stats::StatsBaseline;
-use super::super::{ANY_PORT, payload, say, server_of};
+use super::super::{payload, say, server_of};
 use super::connect::DomainSetup;
 use crate::job::{ANSWER_SIZE, EndConfig, Job};
 use crate::subject::Fabric;
@@ -31,7 +33,9 @@ impl Party {
         let mut endpoints = Vec::new();
         for at in 0..n {
             let endpoint = side.domain.rdm_endpoint().address_vector(&vector);
-            let endpoint = endpoint.completion_queue(&side.queue).listen_at(ANY_PORT);
+            let endpoint = endpoint
+                .completion_queue(&side.queue)
+                .listen_at(job.any_port());
             let endpoint = endpoint.transmit_size(operations).receive_size(operations);
             let endpoint = endpoint.open()?;
             for _ in 0..receives * n {
@@ -52,8 +56,7 @@ impl Party {
             stream.write_u16(endpoint.local_addr().port()).await?;
         }
         for _ in 0..self.endpoints.len() {
-            let mut address = ANY_PORT;
-            address.set_port(stream.read_u16().await?);
+            let address = SocketAddr::new(stream.peer_addr()?.ip(), stream.read_u16().await?);
             // All endpoints have the same vector.
             self.others.push(self.endpoints[0].insert(address)?);
         }
@@ -83,7 +86,7 @@ impl Party {
 pub async fn serve(how: Fabric, config: EndConfig) -> Result<()> {
     let (job, n) = (&config.job, config.job.connections);
     let mut party = Party::open(how, job, job.window, job.size)?;
-    let listener = TcpListener::bind(ANY_PORT).await?;
+    let listener = TcpListener::bind(job.any_port()).await?;
     say("PORT", listener.local_addr()?.port());
     party.meet(listener.accept().await?.0).await?;
     let mut unanswered = vec![0; n * n];

@@ -9,7 +9,7 @@ use tokio_fabric::{
     PassiveEndpoint, ep::SharedReceiveContext,
 };
 
-use super::super::{ANY_PORT, local_path, say, secure};
+use super::super::{local_path, say, secure};
 use crate::job::Job;
 use crate::subject;
 
@@ -36,6 +36,8 @@ pub struct DomainSetup {
     pub receives: Option<SharedReceiveContext>,
     /// Operations per context of an endpoint.
     operations: usize,
+    /// Where a listener of it listens.
+    listens_at: SocketAddr,
 }
 
 impl DomainSetup {
@@ -109,6 +111,7 @@ impl DomainSetup {
             queue: domain.completion_queue().size(places).open()?,
             receives: None,
             operations,
+            listens_at: job.any_port(),
         })
     }
 
@@ -167,7 +170,10 @@ impl Acceptor {
     /// Listens without a report.
     pub fn open_unannounced(side: &DomainSetup) -> Result<Acceptor> {
         let events = side.fabric.event_queue().open()?;
-        let listener = side.fabric.passive_endpoint(&events).listen_at(ANY_PORT)?;
+        let listener = side
+            .fabric
+            .passive_endpoint(&events)
+            .listen_at(side.listens_at)?;
         Ok(Acceptor { listener, events })
     }
 

@@ -10,7 +10,7 @@ use tokio_fabric::rdm::ScalableEndpoint;
 use tokio_fabric::{AddressVector, Completion, RdmEndpoint, av::FabricAddr};
 
 use super::super::pairs::Tally;
-use super::super::{ANY_PORT, payload};
+use super::super::payload;
 use super::connect::DomainSetup;
 use crate::job::{ANSWER_SIZE, Job};
 use crate::subject::Fabric;
@@ -75,7 +75,7 @@ fn open(
     let queues: Vec<_> = sides.iter().map(|side| side.queue.clone()).collect();
     let vector = domain.address_vector().rx_ctx_bits(2).open()?;
     let builder = domain.scalable_endpoint().contexts(contexts);
-    let builder = builder.address_vector(&vector).listen_at(ANY_PORT);
+    let builder = builder.address_vector(&vector).listen_at(job.any_port());
     let builder = builder.each(move |index, context| {
         let context = context.completion_queue(&queues[index]);
         context

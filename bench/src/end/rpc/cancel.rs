@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use tokio::sync::Notify;
 use tokio_fabric_rpc::{Cx, Lend, Pull, Server, service};
 
-use super::super::{ANY_PORT, say, server_of};
+use super::super::{say, server_of};
 use super::TIME_MAX_NS;
 use crate::job::EndConfig;
 use crate::sys;
@@ -64,9 +64,9 @@ impl Drops for Handlers {
     }
 }
 
-pub async fn serve() -> Result<()> {
+pub async fn serve(config: EndConfig) -> Result<()> {
     let server = Server::new().add(DropsServer::new(Handlers::default()));
-    let listening = server.bind(ANY_PORT).await?;
+    let listening = server.bind(config.job.any_port()).await?;
     say("PORT", listening.local_addr().port());
     std::future::pending().await
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 use tokio_fabric_rpc::{Cx, Listening, Server, service};
 
-use super::super::{ANY_PORT, say, server_of};
+use super::super::{say, server_of};
 use crate::job::EndConfig;
 
 /// How long a server serves before it drains, and how long that may take.
@@ -58,9 +58,9 @@ async fn listen(address: SocketAddr, restarts: &Restarts) -> Listening {
     }
 }
 
-pub async fn serve() -> Result<()> {
+pub async fn serve(config: EndConfig) -> Result<()> {
     let restarts = Restarts::default();
-    let mut listening = listen(ANY_PORT, &restarts).await;
+    let mut listening = listen(config.job.any_port(), &restarts).await;
     let address = listening.local_addr();
     say("PORT", address.port());
     loop {

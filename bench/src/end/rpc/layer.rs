@@ -11,7 +11,7 @@ use tokio_fabric::{Fabric, Hints};
 use tokio_fabric_rpc::{Channel, Cx, Lend, Push, Server, service};
 
 use super::super::secure;
-use super::super::{ANY_PORT, local_path, payload, say, server_of};
+use super::super::{local_path, payload, say, server_of};
 use super::{Caller, SMALL, cancel, check, drain, message, mixed, overload, stamp};
 use crate::job::{EndConfig, Role, Work};
 use crate::subject::{self, ALWAYS};
@@ -61,11 +61,11 @@ impl Echo for EchoService {
 /// Plays an end of the job's work.
 pub async fn run(role: Role, config: EndConfig, how: subject::Layer) -> Result<()> {
     match (config.job.work, role) {
-        (Work::RpcCancel, Role::Server) => cancel::serve().await,
+        (Work::RpcCancel, Role::Server) => cancel::serve(config).await,
         (Work::RpcCancel, Role::Client) => cancel::call(config).await,
         (Work::RpcOverload, Role::Server) => overload::serve(config).await,
         (Work::RpcOverload, Role::Client) => overload::call(config).await,
-        (Work::RpcDrain, Role::Server) => drain::serve().await,
+        (Work::RpcDrain, Role::Server) => drain::serve(config).await,
         (Work::RpcDrain, Role::Client) => drain::call(config).await,
         (_, Role::Server) => serve(config, how).await,
         (_, Role::Client) => call(config, how).await,
@@ -100,7 +100,7 @@ async fn serve(config: EndConfig, how: subject::Layer) -> Result<()> {
         Some(fabric) => server.fabric(&fabric),
         None => server,
     };
-    let listening = server.bind(ANY_PORT).await?;
+    let listening = server.bind(config.job.any_port()).await?;
     say("PORT", listening.local_addr().port());
     std::future::pending().await
 }

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 use tokio_fabric_rpc::{Code, Cx, Server, service};
 
-use super::super::{ANY_PORT, say, server_of};
+use super::super::{say, server_of};
 use super::TIME_MAX_NS;
 use crate::job::EndConfig;
 
@@ -35,7 +35,7 @@ impl Slow for Sleeper {
 pub async fn serve(config: EndConfig) -> Result<()> {
     let server = Server::new().calls_max(config.job.window);
     let server = server.add(SlowServer::new(Sleeper));
-    let listening = server.bind(ANY_PORT).await?;
+    let listening = server.bind(config.job.any_port()).await?;
     say("PORT", listening.local_addr().port());
     std::future::pending().await
 }

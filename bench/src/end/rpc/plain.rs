@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
 
 use super::super::secure::{self, TlsListener};
-use super::super::{ANY_PORT, payload, say, server_of};
+use super::super::{payload, say, server_of};
 use super::{Caller, bulk_of, check, message, number_of};
 use crate::job::EndConfig;
 
@@ -59,10 +59,10 @@ async fn read_frame(from: &mut (impl AsyncRead + Unpin), into: &mut Vec<u8>) -> 
 
 pub async fn serve(config: EndConfig, is_secure: bool) -> Result<()> {
     if is_secure {
-        let stream = TlsListener::open().await?.accept().await?;
+        let stream = TlsListener::open(&config.job).await?.accept().await?;
         return serve_over(config, tokio::io::split(stream)).await;
     }
-    let listener = TcpListener::bind(ANY_PORT).await?;
+    let listener = TcpListener::bind(config.job.any_port()).await?;
     say("PORT", listener.local_addr()?.port());
     let (stream, _) = listener.accept().await?;
     stream.set_nodelay(true)?;

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::super::{ANY_PORT, say, server_of};
+use super::super::{say, server_of};
 use super::{Caller, bulk_of, check, message};
 use crate::job::{EndConfig, Job};
 
@@ -42,7 +42,7 @@ pub async fn serve(config: EndConfig) -> Result<()> {
     };
     EchoService::ruapc_export(Arc::new(echo), &mut router);
     let server = Server::create(router, &SocketPoolConfig::default()).map_err(error)?;
-    let address = server.listen(ANY_PORT).await.map_err(error)?;
+    let address = server.listen(config.job.any_port()).await.map_err(error)?;
     say("PORT", address.port());
     std::future::pending().await
 }

@@ -7,7 +7,7 @@ use tarpc::server::{BaseChannel, Channel};
 use tarpc::tokio_serde::formats::Bincode;
 use tarpc::{client, context, serde_transport};
 
-use super::super::{ANY_PORT, say, server_of};
+use super::super::{say, server_of};
 use super::{Caller, SMALL, bulk_of, check, message, stamp};
 use crate::job::{EndConfig, Job};
 
@@ -37,7 +37,8 @@ impl Echo for Server {
 }
 
 pub async fn serve(config: EndConfig) -> Result<()> {
-    let mut incoming = serde_transport::tcp::listen(ANY_PORT, Bincode::default).await?;
+    let mut incoming =
+        serde_transport::tcp::listen(config.job.any_port(), Bincode::default).await?;
     say("PORT", incoming.local_addr().port());
     let server = Server {
         job: config.job.clone(),

@@ -16,7 +16,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-use super::super::{ANY_PORT, payload, say};
+use super::super::{payload, say, server_of};
 use super::{Caller, bulk_of, check, message};
 use crate::job::{EndConfig, Job};
 
@@ -109,7 +109,7 @@ where
 }
 
 pub async fn serve(config: EndConfig) -> Result<()> {
-    let listener = TcpListener::bind(ANY_PORT).await?;
+    let listener = TcpListener::bind(config.job.any_port()).await?;
     say("PORT", listener.local_addr()?.port());
     let echo = Echo {
         job: config.job.clone(),
@@ -138,7 +138,7 @@ impl Caller for Grpc {
 }
 
 pub async fn call(config: EndConfig) -> Result<()> {
-    let server = Endpoint::from_shared(format!("http://127.0.0.1:{}", config.port))?;
+    let server = Endpoint::from_shared(format!("http://{}", server_of(&config)))?;
     let channel = server.tcp_nodelay(true).connect().await?;
     let caller = |_, size| Grpc {
         channel: channel.clone(),
