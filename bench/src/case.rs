@@ -1,8 +1,10 @@
 //! One case of a measure: a job, where it runs, and what is read from the ends' reports.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::job::Job;
+use crate::link::LinkSpec;
 
 /// Where the two ends run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,15 +13,18 @@ pub enum Placement {
     TwoCores,
     /// Both on one: shows what the software itself costs.
     SameCore,
+    /// Each on its own processor and on its own host, with this between them.
+    Link(LinkSpec),
 }
 
 impl Placement {
     pub const BOTH: [Placement; 2] = [Placement::TwoCores, Placement::SameCore];
 
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> Cow<'static, str> {
         match self {
-            Placement::TwoCores => "two cores",
-            Placement::SameCore => "same core",
+            Placement::TwoCores => "two cores".into(),
+            Placement::SameCore => "same core".into(),
+            Placement::Link(spec) => spec.to_string().into(),
         }
     }
 }
@@ -42,7 +47,7 @@ pub struct Quantity {
 }
 
 /// One case.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Case {
     pub what: String,
     pub job: Job,

@@ -40,6 +40,8 @@ pub enum Work {
     Read,
     /// Receives are posted, then the server is killed.
     Death,
+    /// RMA reads, one after the other, until the link has gone down.
+    LinkDown,
     /// Calls and answers, `window` under way; an answer brings `bulk` bytes besides.
     Rpc,
     /// One small call after the other: first alone, then beside a transfer of `bulk` bytes over
@@ -90,6 +92,11 @@ impl Work {
     pub fn is_alone(self) -> bool {
         use Work::{Contexts, Pairs, Shards};
         self.registers() || matches!(self, Pairs | Shards | Contexts)
+    }
+
+    /// True of what can be done over a link: there is another end, and it is met at one address.
+    pub fn crosses_links(self) -> bool {
+        !self.is_alone() && self != Work::AllToAll
     }
 
     /// True of what registers memory, and does nothing else.

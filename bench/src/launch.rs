@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::case::Figures;
 use crate::job::{Job, Role, Work};
+use crate::link::Link;
 use crate::pin::Cpus;
 use crate::subject::{Kind, Subject};
 use crate::sys;
@@ -38,14 +39,20 @@ impl Launcher {
         }
     }
 
-    /// One run: both ends, from start to end.
-    pub fn run(&self, subject: &Subject, job: &Job, cpus: Cpus) -> Result<Figures> {
+    /// One run: both ends, from start to end, over this link.
+    pub fn run(
+        &self,
+        subject: &Subject,
+        job: &Job,
+        cpus: Cpus,
+        link: Option<&Link>,
+    ) -> Result<Figures> {
         let until = Instant::now() + PATIENCE + job.warm + job.run;
         let mut words = job.words();
         let mut server = None;
         if !job.work.is_alone() {
             words.push(format!("cpu={}", cpus.server));
-            let end = EndProcess::start(self.command(subject, Role::Server)?, &words)?;
+            let end = self.start(subject, Role::Server, &words, link)?;
             let port = end.line("PORT", until).context("server")?;
             words.pop();
             words.push(format!("port={port}"));
@@ -54,13 +61,20 @@ impl Launcher {
         }
         words.push(format!("cpu={}", cpus.client));
         words.push(format!("other_cpu={}", cpus.server));
-        let client = EndProcess::start(self.command(subject, Role::Client)?, &words)?;
+        let client = self.start(subject, Role::Client, &words, link)?;
         let mut facts = Figures::new();
         if job.work == Work::Death {
             client.line("READY", until).context("client")?;
             std::thread::sleep(BEFORE_DEATH);
             facts.insert("killed_ns".into(), sys::monotonic_ns() as f64);
             drop(server);
+        }
+        let mut mended = None;
+        if job.work == Work::LinkDown {
+            client.line("READY", until).context("client")?;
+            let link = link.context("no link to take down")?;
+            facts.insert("cut_ns".into(), sys::monotonic_ns() as f64);
+            mended = Some(link.cut()?);
         }
         while let Some(line) = client.next(until).context("client")? {
             match line.split_once(' ') {
@@ -77,7 +91,22 @@ impl Launcher {
         if facts.is_empty() {
             bail!("the client ended without a report");
         }
+        drop(mended);
         Ok(facts)
+    }
+
+    fn start(
+        &self,
+        subject: &Subject,
+        role: Role,
+        words: &[String],
+        link: Option<&Link>,
+    ) -> Result<EndProcess> {
+        let start = || EndProcess::start(self.command(subject, role)?, words);
+        match link {
+            Some(link) => link.namespace(role).within(start),
+            None => start(),
+        }
     }
 
     fn command(&self, subject: &Subject, role: Role) -> Result<Command> {

@@ -7,6 +7,7 @@ mod end;
 mod job;
 mod launch;
 mod libfabric;
+mod link;
 mod lock;
 mod machine;
 mod measure;
@@ -68,7 +69,8 @@ fn run(options: &Options) -> Result<()> {
     if !has_ucx {
         println!("UCX is left out: ucx_perftest (package ucx-utils) is not there");
     }
-    let plan = rounds::Plan::new(options, machine.cpus, driver, has_ucx);
+    let links = options.make_links()?;
+    let plan = rounds::Plan::new(options, machine.cpus, driver, has_ucx, links);
     let mut report = Report::new(machine);
     for case in measure::cases(options)? {
         let outcome = rounds::run(&plan, case);

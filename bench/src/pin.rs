@@ -34,7 +34,7 @@ impl Cpus {
     /// Where client and server go.
     pub fn placed(self, placement: Placement) -> Cpus {
         match placement {
-            Placement::TwoCores => self,
+            Placement::TwoCores | Placement::Link(_) => self,
             Placement::SameCore => Cpus {
                 client: self.client,
                 server: self.client,

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::bounce;
-use crate::case::{Case, Figures};
+use crate::case::{Case, Figures, Placement};
 use crate::launch::Launcher;
+use crate::link::Link;
 use crate::lock;
 use crate::noise::{self, Watch};
 use crate::options::Options;
@@ -33,27 +35,45 @@ const FAILURES_MAX: usize = 2;
 pub struct Plan {
     launcher: Launcher,
     cpus: Cpus,
+    links: Vec<Link>,
     rounds: usize,
     keep_noisy: bool,
     only_subjects: Vec<String>,
 }
 
 impl Plan {
-    pub fn new(options: &Options, cpus: Cpus, driver: Option<PathBuf>, has_ucx: bool) -> Plan {
+    pub fn new(
+        options: &Options,
+        cpus: Cpus,
+        driver: Option<PathBuf>,
+        has_ucx: bool,
+        links: Vec<Link>,
+    ) -> Plan {
         let rounds = if options.quick { ROUNDS_QUICK } else { ROUNDS };
         Plan {
             launcher: Launcher { driver, has_ucx },
             cpus,
+            links,
             rounds: options.rounds.unwrap_or(rounds).max(1),
             keep_noisy: options.keep_noisy || options.quick,
             only_subjects: options.subject.clone(),
         }
     }
 
+    /// Runs a subject once, where the case is placed.
+    fn run(&self, subject: &Subject, case: &Case) -> Result<Figures> {
+        let link = match case.placement {
+            Placement::Link(spec) => self.links.iter().find(|link| link.spec() == spec),
+            _ => None,
+        };
+        let cpus = self.cpus.placed(case.placement);
+        self.launcher.run(subject, &case.job, cpus, link)
+    }
+
     fn subjects(&self, case: &Case) -> Vec<&'static Subject> {
         let wanted = |subject: &&Subject| {
             let only = &self.only_subjects;
-            only.is_empty() || only.iter().any(|part| subject.name.contains(part.as_str()))
+            only.is_empty() || only.iter().any(|part| subject.is_named(part))
         };
         let fits = |subject: &&Subject| subject.fits(&case.job, case.placement);
         let has = |subject: &&Subject| self.launcher.has(subject);
@@ -128,14 +148,10 @@ fn shared_round(plan: &Plan, outcome: &mut Outcome) -> Round {
         ..Round::default()
     };
     let watch = Watch::start(cpus);
-    let job = &outcome.case.job;
+    let case = &outcome.case;
     let ended: Vec<_> = thread::scope(|scope| {
-        let run = |subject: &'static Subject| {
-            (
-                subject.name,
-                scope.spawn(|| plan.launcher.run(subject, job, cpus)),
-            )
-        };
+        let run =
+            |subject: &'static Subject| (subject.name, scope.spawn(|| plan.run(subject, case)));
         let running: Vec<_> = outcome
             .subjects
             .iter()
@@ -184,7 +200,7 @@ fn one_round(plan: &Plan, outcome: &mut Outcome, turn: usize, bar: &ProgressBar)
         if failed == FAILURES_MAX {
             continue;
         }
-        match plan.launcher.run(subject, &outcome.case.job, cpus) {
+        match plan.run(subject, &outcome.case) {
             Ok(facts) => drop(round.facts.insert(subject.name, facts)),
             Err(error) => outcome.failures.push((subject.name, format!("{error:#}"))),
         }

@@ -363,6 +363,9 @@ impl Subject {
         if self.spins() && (placement == Placement::SameCore || job.work == Work::Idle) {
             return false;
         }
+        if matches!(placement, Placement::Link(_)) && !self.crosses_links() {
+            return false;
+        }
         // What sealing costs shows on one connection, and by the memory of many.
         if self.is_secure() {
             let is_layer = matches!(self.kind, Kind::Rpc(_));
@@ -391,6 +394,10 @@ impl Subject {
             }
             Work::RpcCancel | Work::RpcOverload | Work::RpcDrain => {
                 return matches!(self.kind, Kind::Rpc(Rpc::Layer(Layer::Plain)));
+            }
+            // Others wait for as long as the system sends again, a quarter of an hour.
+            Work::LinkDown => {
+                return matches!(self.kind, Kind::Fabric(how) if !how.asks_for_turns);
             }
             _ => {}
         }
@@ -480,6 +487,23 @@ impl Subject {
         match self.kind {
             Kind::Fabric(how) => how.is_secure,
             kind => matches!(kind, Kind::TokioTls | Kind::Rpc(Rpc::Layer(Layer::Secure))),
+        }
+    }
+
+    /// Whether its name contains this, or, of what begins with `=`, is this.
+    pub fn is_named(&self, wanted: &str) -> bool {
+        match wanted.strip_prefix('=') {
+            Some(name) => self.name == name,
+            None => self.name.contains(wanted),
+        }
+    }
+
+    /// True of what reaches another host, at the address that it is given.
+    fn crosses_links(&self) -> bool {
+        match self.kind {
+            Kind::Libfabric { provider, .. } => provider == "tcp",
+            Kind::Ucx { transport, .. } => transport == "tcp",
+            _ => !self.is_local(),
         }
     }
 

@@ -17,6 +17,7 @@ use super::idle::Memory;
 use super::streams::{call_over, serve_one};
 use super::{say, server_of};
 use crate::job::{EndConfig, Job};
+use crate::link;
 
 /// An Ed25519 key in PKCS #8, which proves nothing: the ends are two processes of a bench.
 const KEY: [u8; 48] = {
@@ -33,7 +34,7 @@ const KEY: [u8; 48] = {
 fn configs() -> Result<(Arc<ClientConfig>, Arc<ServerConfig>)> {
     let key = PrivatePkcs8KeyDer::from(KEY.to_vec());
     let pair = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?;
-    let hosts = [Ipv4Addr::LOCALHOST.to_string()];
+    let hosts = [Ipv4Addr::LOCALHOST, link::SERVER].map(|host| host.to_string());
     let certificate = CertificateParams::new(hosts)?.self_signed(&pair)?;
     let certificate = certificate.der().clone();
     let mut roots = RootCertStore::empty();

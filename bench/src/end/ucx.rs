@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::say;
 use crate::job::{EndConfig, Job, Work};
+use crate::link;
 
 const PROGRAM: &str = "ucx_perftest";
 /// The server listens after it has reported its port: for so long the client tries.
@@ -35,9 +36,13 @@ pub fn serve(config: &EndConfig, transport: &str, spin: bool) -> Result<()> {
 
 /// The arguments that both ends get.
 fn set_up(command: &mut Command, config: &EndConfig, (transport, port): (&str, u16), spin: bool) {
+    let device = match config.job.host.is_loopback() {
+        true => "lo",
+        false => link::DEVICE,
+    };
     command
         .env("UCX_TLS", transport)
-        .env("UCX_NET_DEVICES", "lo")
+        .env("UCX_NET_DEVICES", device)
         .env("UCX_LOG_LEVEL", "fatal")
         .args(["-p", &port.to_string(), "-c", &config.cpu.to_string()])
         .args(["-E", if spin { "poll" } else { "sleep" }]);

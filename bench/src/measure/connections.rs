@@ -70,7 +70,7 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
     for placement in Placement::BOTH {
         // Connecting ten thousand times takes long: once per round is enough.
         let most = match placement {
-            Placement::TwoCores => usize::MAX,
+            Placement::TwoCores | Placement::Link(_) => usize::MAX,
             Placement::SameCore => 1024,
         };
         let counts = counts.iter().filter(|&&count| count <= most);

@@ -5,6 +5,7 @@ mod bandwidth;
 mod connections;
 mod half_round_trip;
 mod idle;
+mod link_down;
 mod message_rate;
 mod neighbours;
 mod operation;
@@ -22,8 +23,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::case::{Case, Figures};
+use crate::case::{Case, Figures, Placement};
 use crate::job::{Job, Work};
+use crate::link::{self, LinkSpec};
 use crate::options::Options;
 use crate::subject::SUBJECTS;
 
@@ -149,6 +151,11 @@ const MEASURES: &[Measure] = &[
         cases: time_to_error::cases,
     },
     Measure {
+        name: "link-down",
+        about: "from the moment that the link goes down to the end of an operation (--link)",
+        cases: link_down::cases,
+    },
+    Measure {
         name: "idle",
         about: "CPU and memory of connections with nothing to do",
         cases: idle::cases,
@@ -166,11 +173,32 @@ pub fn cases(options: &Options) -> Result<Vec<Case>> {
     let wanted = |measure: &&Measure| {
         options.only.is_empty() || options.only.iter().any(|only| only == measure.name)
     };
-    Ok(MEASURES
+    let cases: Vec<Case> = MEASURES
         .iter()
         .filter(wanted)
         .flat_map(|measure| (measure.cases)(&scale))
-        .collect())
+        .collect();
+    let links = options.links();
+    if links.is_empty() {
+        let here = |case: &Case| case.job.work != Work::LinkDown;
+        return Ok(cases.into_iter().filter(here).collect());
+    }
+    let over = |link: LinkSpec| cases.iter().filter_map(move |case| over_link(case, link));
+    Ok(links.into_iter().flat_map(over).collect())
+}
+
+/// The same case over a link, if it is one of two ends on two processors.
+fn over_link(case: &Case, link: LinkSpec) -> Option<Case> {
+    let fits = case.placement == Placement::TwoCores && case.job.work.crosses_links();
+    fits.then(|| Case {
+        placement: Placement::Link(link),
+        job: Job {
+            host: link::SERVER,
+            warm: case.job.warm.max(link.settling()),
+            ..case.job.clone()
+        },
+        ..case.clone()
+    })
 }
 
 /// Prints what there is.

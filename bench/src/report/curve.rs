@@ -41,7 +41,7 @@ impl Results {
     }
 
     fn points(&self, figure: &str) -> Vec<Point> {
-        let found = self.figure(figure, Placement::TwoCores.name());
+        let found = self.figure(figure, &Placement::TwoCores.name());
         let cases = found.map(|it| it.cases.as_slice()).unwrap_or_default();
         let point = |case: &CaseResult| {
             // The case's name begins with it.

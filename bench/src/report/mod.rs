@@ -11,6 +11,8 @@ mod targets;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use anyhow::{Result, bail};
 
 use crate::machine::Machine;
@@ -121,7 +123,7 @@ impl Results {
 /// One figure at one placement, of all cases that have it.
 struct Measured<'a> {
     name: &'static str,
-    cores: &'static str,
+    cores: Cow<'static, str>,
     unit: &'static str,
     more_is_better: bool,
     shows_ratios: bool,

@@ -132,7 +132,7 @@ impl Report {
             });
             Figure {
                 name: measured.name.to_owned(),
-                cores: measured.cores.to_owned(),
+                cores: measured.cores.into_owned(),
                 unit: measured.unit.to_owned(),
                 more_is_better: measured.more_is_better,
                 shows_ratios: measured.shows_ratios,

@@ -4,7 +4,9 @@ mod addresses;
 mod allocations;
 mod cpu_time;
 mod heap;
+mod namespace;
 mod syscalls;
+mod tun;
 
 pub use addresses::addresses;
 pub use allocations::{
@@ -13,7 +15,9 @@ pub use allocations::{
 };
 pub use cpu_time::{children_cpu, monotonic_ns, process_cpu};
 pub use heap::heap_in_use;
+pub use namespace::Namespace;
 pub use syscalls::Syscalls;
+pub use tun::{TUN_READ_MAX, open_tun, run_in_real_time};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -4,6 +4,7 @@ mod all_to_all;
 pub mod connect;
 mod contexts;
 mod death;
+mod link_down;
 mod neighbours;
 mod ping_pong;
 mod register;
@@ -26,7 +27,7 @@ pub async fn serve(how: Fabric, config: EndConfig) -> Result<()> {
         Work::PingPong => ping_pong::serve(how, config).await,
         Work::Rpc => rpc::fabric::serve(how, config).await,
         Work::Stream => stream::serve(how, config).await,
-        Work::Write | Work::Read => rma::serve(how, config).await,
+        Work::Write | Work::Read | Work::LinkDown => rma::serve(how, config).await,
         Work::Death => death::serve(how, config).await,
         Work::Idle => rest::serve(how, config).await,
         Work::AllToAll => all_to_all::serve(how, config).await,
@@ -42,6 +43,7 @@ pub async fn call(how: Fabric, config: EndConfig) -> Result<()> {
         Work::Stream => stream::call(how, config).await,
         Work::Write | Work::Read => rma::call(how, config).await,
         Work::Death => death::call(how, config).await,
+        Work::LinkDown => link_down::call(how, config).await,
         Work::Idle => rest::call(how, config).await,
         Work::AllToAll => all_to_all::call(how, config).await,
         Work::Neighbours => neighbours::call(how, config).await,
