@@ -15,20 +15,21 @@ use crate::spread::Spread;
 struct Chart {
     file: &'static str,
     measure: &'static str,
-    cores: &'static str,
+    /// Where; of more than one, each bar says where.
+    places: &'static [&'static str],
     cases: &'static [&'static str],
     subjects: &'static [&'static str],
 }
 
 const fn chart(
     file: &'static str,
-    (measure, cores): (&'static str, &'static str),
+    (measure, places): (&'static str, &'static [&'static str]),
     cases: &'static [&'static str],
 ) -> Chart {
     Chart {
         file,
         measure,
-        cores,
+        places,
         cases,
         subjects: &SHOWN,
     }
@@ -37,21 +38,23 @@ const fn chart(
 /// As [`chart`], of those that stay within a host, beside the best that do not.
 const fn chart_of_one_host(
     file: &'static str,
-    (measure, cores): (&'static str, &'static str),
+    measure: &'static str,
     cases: &'static [&'static str],
 ) -> Chart {
     let subjects = &WITHIN_A_HOST;
     Chart {
         subjects,
-        ..chart(file, (measure, cores), cases)
+        ..chart(file, (measure, TWO), cases)
     }
 }
 
-const ONE: &str = "same core";
-const TWO: &str = "two cores";
+const ONE: &[&str] = &["same core"];
+const TWO: &[&str] = &["two cores"];
+/// Of docs/links.json.
+const LINKS: &[&str] = &["1 Gbit/s", "1 Gbit/s, 5 ms each way", "10 Gbit/s"];
 const OVER_CONNECTIONS: &str = "CPU per million messages over connections, 64 B";
 
-const CHARTS: [Chart; 10] = [
+const CHARTS: [Chart; 11] = [
     chart(
         "1-ping-pong",
         ("half round trip, p50", ONE),
@@ -94,13 +97,14 @@ const CHARTS: [Chart; 10] = [
     ),
     chart_of_one_host(
         "9-one-host-ping-pong",
-        ("half round trip, p50", TWO),
+        "half round trip, p50",
         &["64 B", "64 KiB"],
     ),
-    chart_of_one_host(
-        "10-one-host-bandwidth",
-        ("bandwidth, send", TWO),
-        &["1 MiB"],
+    chart_of_one_host("10-one-host-bandwidth", "bandwidth, send", &["1 MiB"]),
+    chart(
+        "11-beside-bulk-over-links",
+        ("small call during the transfer, p99", LINKS),
+        &["64 B beside 32 MiB"],
     ),
 ];
 
@@ -143,6 +147,8 @@ const OURS_SPINNING: RGBColor = RGBColor(0xa6, 0xc8, 0xe4);
 const OTHERS: RGBColor = RGBColor(0x9a, 0xa5, 0xb1);
 const OTHERS_SPINNING: RGBColor = RGBColor(0xd9, 0xde, 0xe3);
 
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
 /// One bar.
 struct Bar {
     name: String,
@@ -158,13 +164,13 @@ impl Results {
     pub(super) fn draw_charts(&self, directory: &Path) -> Result<()> {
         std::fs::create_dir_all(directory)?;
         for chart in &CHARTS {
-            let Some(of) = self.figure(chart.measure, chart.cores) else {
-                continue;
-            };
-            let bars = bars(of, chart);
-            if !bars.is_empty() {
+            let places = chart.places.iter();
+            let figures = places.filter_map(|place| self.figure(chart.measure, place));
+            let figures: Vec<&Figure> = figures.collect();
+            let bars: Vec<Bar> = figures.iter().flat_map(|of| bars(of, chart)).collect();
+            if let (Some(of), false) = (figures.first(), bars.is_empty()) {
                 let file = directory.join(format!("{}.svg", chart.file));
-                let drawn = draw(of, &bars, &file);
+                let drawn = draw(of, chart, &bars, &file);
                 drawn.map_err(|error| anyhow!("{}: {error}", file.display()))?;
             }
         }
@@ -187,8 +193,12 @@ fn bars(of: &Figure, chart: &Chart) -> Vec<Bar> {
         };
         let name = subject.replace(":epoll", "").replace(":wait", "");
         let name = name.replace(":spin", ", spinning");
+        let whence = match chart.places {
+            [_] => &case.what,
+            _ => &of.cores,
+        };
         Some(Bar {
-            name: format!("{}, {name}", case.what),
+            name: format!("{whence}, {name}"),
             spread,
             color,
         })
@@ -201,12 +211,17 @@ fn bars(of: &Figure, chart: &Chart) -> Vec<Bar> {
         .collect()
 }
 
-fn draw(of: &Figure, bars: &[Bar], file: &Path) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(of: &Figure, chart: &Chart, bars: &[Bar], file: &Path) -> Drawn {
     let height = HEAD + BAR * bars.len() as u32;
     let area = SVGBackend::new(file, (WIDTH, height)).into_drawing_area();
     area.fill(&WHITE)?;
     let better = if of.more_is_better { "more" } else { "less" };
-    let title = format!("{}, {}: {}, {better} is better", of.name, of.cores, of.unit);
+    let whence = match (chart.places, chart.cases) {
+        ([place], _) => place,
+        (_, [case]) => case,
+        _ => "over links",
+    };
+    let title = format!("{}, {whence}: {}, {better} is better", of.name, of.unit);
     let largest = bars.iter().map(|bar| bar.spread.max).fold(0.0, f64::max);
     let rows = bars.len() as f64;
     let mut chart = ChartBuilder::on(&area)

@@ -102,7 +102,8 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(path).expect("a page of the repository")
 }
 
-/// `fabric-bench render docs/figures.json --markdown` each of these changes nothing.
+/// `fabric-bench render docs/figures.json --markdown` each of these changes nothing; docs/links.md
+/// is that of docs/links.json.
 #[test]
 fn the_pages_are_made_of_the_file_of_figures() {
     let results = Results::parse(&read("figures.json")).expect("figures");
@@ -116,6 +117,8 @@ fn the_pages_are_made_of_the_file_of_figures() {
             "docs/{name} is not that of figures.json: first {line:?}"
         );
     }
+    let links = Results::parse(&read("links.json")).expect("figures");
+    assert!(links.put_into("") == read("links.md"), "docs/links.md");
     for (place, _) in PLACES {
         let [begin, _] = marks(place);
         let of = pages.iter().filter(|(_, page)| page.contains(&begin));
