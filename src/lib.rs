@@ -43,6 +43,7 @@
 //! | receive messages as a stream | [`Endpoint::messages`], [`RdmEndpoint::messages`] |
 //! | find out what failed, and what to do | [`Error`], [`ErrorKind`], [`Failed`] |
 //! | choose whether a task, a thread or your own calls make progress | [`Driver`] |
+//! | run futures on the thread that sleeps in the ring | [`local`] |
 //! | test with partitions and crashes | the module `testing` (feature `test-util`) |
 //! | call methods of a remote service | the crate `tokio-fabric-rpc` |
 //!
@@ -178,6 +179,7 @@ mod id;
 mod identity;
 pub mod info;
 pub mod limits;
+pub mod local;
 mod log;
 #[cfg(loom)]
 #[doc(hidden)]
@@ -290,6 +292,8 @@ mod guide {
     struct Chapter10;
     #[doc = include_str!("../docs/guide/11-one-host.md")]
     struct Chapter11;
+    #[doc = include_str!("../docs/guide/12-own-thread.md")]
+    struct Chapter12;
 }
 
 /// Programs that must not build, compiled as tests.

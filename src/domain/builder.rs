@@ -12,7 +12,7 @@ use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::path::LocalPath;
 use crate::progress::{EngineConfig, LocalConfig, Shards};
 use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ProgressList};
-use crate::transport::{self, Backend, ManualReactor, Runner, TransportOptions};
+use crate::transport::{self, Backend, ManualReactor, Runner, TransportOptions, WaitingDriver};
 
 use super::auth::domain_secret;
 use super::blocking::BlockingPool;
@@ -99,7 +99,8 @@ impl DomainBuilder {
     /// and saves the wake-up for whatever arrives in that time. Default: zero.
     ///
     /// A [`Driver::Thread`] spins on a core of its own. A [`Driver::Task`] lets the other tasks of
-    /// its runtime run in between, every few microseconds; the runtime does not sleep meanwhile.
+    /// its runtime run in between, every few microseconds; the runtime does not sleep meanwhile. So
+    /// does a [`Driver::Local`] with the futures of its thread.
     pub fn busy_poll(mut self, duration: Duration) -> Self {
         self.busy_poll = duration;
         self
@@ -190,7 +191,7 @@ impl DomainBuilder {
     /// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if a backend was requested that
     ///   is not available.
     /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the number of shards
-    ///   is out of range.
+    ///   is out of range; a [`Driver::Local`] has one.
     /// - [`ErrorKind::BadState`](crate::ErrorKind::BadState) as a [peer](Self::peer_of) of a closed
     ///   domain.
     pub fn open(mut self) -> Result<Domain> {
@@ -206,7 +207,7 @@ impl DomainBuilder {
             return Err(Error::new(ErrorKind::BadState, what));
         }
         self.transport.runner = runner_of(driver, self.transport.backend)?;
-        check_shards(self.progress_shards)?;
+        check_shards(self.progress_shards, driver)?;
         let shards = (0..self.progress_shards).map(|_| transport::open(&self.transport));
         let selections: Vec<_> = shards.collect::<Result<_>>()?;
         let first = &selections[0];
@@ -262,10 +263,8 @@ impl DomainBuilder {
             local: local.clone(),
             span: span.clone(),
         }))?;
-        let progress = match &self.transport.runner {
-            Runner::Manual(reactor) => Some(Arc::clone(reactor.progress())),
-            Runner::Task | Runner::Thread => None,
-        };
+        let manual = self.transport.runner.manual();
+        let progress = manual.map(|reactor| Arc::clone(reactor.progress()));
         let driven = ProgressList::new();
         driven.add(progress.as_ref(), || {});
         if let Some(peer) = &self.peer {
@@ -321,15 +320,20 @@ pub(crate) fn runner_of(driver: Driver, backend: Option<Backend>) -> Result<Runn
     Ok(match driver {
         Driver::Task => Runner::Task,
         Driver::Thread => Runner::Thread,
+        Driver::Local => Runner::Caller(Arc::<WaitingDriver>::default()),
         Driver::Manual => Runner::Manual(ManualReactor::open(backend)?),
     })
 }
 
-fn check_shards(drivers: usize) -> Result<()> {
-    if (1..=PROGRESS_SHARDS_MAX).contains(&drivers) {
+fn check_shards(drivers: usize, driver: Driver) -> Result<()> {
+    let (max, of) = match driver {
+        Driver::Local => (1, "a domain with Driver::Local, one for each thread,"),
+        _ => (PROGRESS_SHARDS_MAX, "a domain"),
+    };
+    if (1..=max).contains(&drivers) {
         return Ok(());
     }
-    let message = format!("progress_shards: {drivers}; a domain has 1 to {PROGRESS_SHARDS_MAX}");
+    let message = format!("progress_shards: {drivers}; {of} has 1 to {max}");
     Err(Error::new(ErrorKind::InvalidArgument, message))
 }
 

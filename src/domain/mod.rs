@@ -49,7 +49,7 @@ use crate::sync::{
     Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress, ProgressList, ProgressWaiter,
     await_driving,
 };
-use crate::transport::{self, Backend, Selection, TransportOptions};
+use crate::transport::{self, Backend, Runner, Selection, TransportOptions, WaitingDriver};
 
 use blocking::BlockingPool;
 use counts::OpenCounts;
@@ -595,11 +595,20 @@ impl Domain {
     }
 
     /// Opens a transport for a listener, in this domain's backend, with a runner of the same kind
-    /// as the domain's driver.
+    /// as the domain's driver ([`Runner::for_listener`]).
     pub(crate) fn listener_transport(&self) -> Result<Selection> {
         let mut options = self.inner.transport.clone();
         options.backend = Some(self.backend());
+        options.runner = options.runner.for_listener();
         transport::open(&options)
+    }
+
+    /// Returns the driver that waits for its thread, of a domain with [`Driver::Local`].
+    pub(crate) fn waiting_driver(&self) -> Option<&WaitingDriver> {
+        match &self.inner.transport.runner {
+            Runner::Caller(waiting) => Some(waiting),
+            _ => None,
+        }
     }
 
     /// Returns the engines for this number of contexts of an endpoint that is opened now.

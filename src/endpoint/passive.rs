@@ -13,7 +13,7 @@ use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::progress::{EventHandler, ListenConfig, ListenHandle};
 use crate::stats::ListenerStats;
 use crate::sync::{Dependence, Keep, ManualProgress};
-use crate::transport::{self, Runner, TransportOptions};
+use crate::transport::{self, TransportOptions};
 
 /// Opens a [`PassiveEndpoint`]. You get one from
 /// [`Fabric::passive_endpoint`](crate::Fabric::passive_endpoint).
@@ -81,9 +81,9 @@ impl PassiveEndpointBuilder {
     }
 
     /// Where connections are accepted and their requests read: in a task on the current runtime, on
-    /// the listener's own thread, or in the application's calls that read the event queue or await
-    /// an [`accept`](crate::eq::ConnRequest::accept). Default: as in the fabric's Info, which is
-    /// [`Driver::Task`] unless the hints ask for manual progress.
+    /// the listener's own thread (also with [`Driver::Local`]), or in the application's calls that
+    /// read the event queue or await an [`accept`](crate::eq::ConnRequest::accept). Default: as in
+    /// the fabric's Info, which is [`Driver::Task`] unless the hints ask for manual progress.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.info.domain.set_driver(driver);
         self
@@ -119,11 +119,9 @@ impl PassiveEndpointBuilder {
     #[doc(alias = "fi_listen")]
     pub fn listen_at(self, address: SocketAddr) -> Result<PassiveEndpoint> {
         let mut options = self.transport;
-        options.runner = runner_of(self.info.domain.driver, options.backend)?;
-        let progress = match &options.runner {
-            Runner::Manual(reactor) => Some(Arc::clone(reactor.progress())),
-            Runner::Task | Runner::Thread => None,
-        };
+        options.runner = runner_of(self.info.domain.driver, options.backend)?.for_listener();
+        let manual = options.runner.manual();
+        let progress = manual.map(|reactor| Arc::clone(reactor.progress()));
         let name = "passive endpoint".into();
         let dependence = self.events.depend(name, progress.as_ref())?;
         let selection = transport::open(&options)?;

@@ -126,6 +126,11 @@ pub enum Driver {
     /// With this driver the in-process backend uses real time, because there is no runtime whose
     /// time it could follow.
     Thread,
+    /// The thread that calls [`local::block_on`](crate::local::block_on), which sleeps in the
+    /// domain's ring: the application's futures run there, and between them the driver. No wake-up
+    /// of a task or a thread lies between a message and the future that waits for it. Nothing moves
+    /// before that call, and after it the domain's operations fail.
+    Local,
     /// The application's calls: data moves only while the application reads or awaits. This has the
     /// lowest latency, because a message wakes only the task that waits for it.
     ///

@@ -51,6 +51,7 @@
 //! for tests only, wraps any of them. A new backend is a new folder, and passes the same suite.
 
 mod address;
+mod caller;
 mod clock;
 #[allow(unsafe_code)]
 mod epoll;
@@ -91,6 +92,7 @@ use crate::buf::{Leases, Payload, Stage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
 use crate::limits::{DIRECT_PIECE_MAX, WAKE_BYTES_MIN, WAKES_PER_PAYLOAD};
+pub(crate) use caller::{WaitingDriver, is_within_block_on};
 pub(crate) use processor::shares_processor;
 
 pub use address::PortRange;

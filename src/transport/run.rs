@@ -1,18 +1,19 @@
 //! Executors of the future that drives a transport: a task of the application's runtime, a thread
-//! of its own, or the tasks that wait for it.
+//! of its own, the thread of the application's future ([`caller`](super::caller)), or the tasks
+//! that wait for it.
 
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll};
 use std::thread;
 
-use futures::FutureExt;
 use tokio::runtime::{Handle, Runtime};
 
 use super::Backend;
+use super::caller::WaitingDriver;
 #[cfg(any(test, feature = "test-util"))]
 use super::loopback::Host;
 use super::manual::ManualReactor;
@@ -26,6 +27,8 @@ pub(crate) enum Executor {
     #[cfg(any(test, feature = "test-util"))]
     Hosted(Handle, Host),
     Thread(Box<dyn Reactor>),
+    /// The thread that will call [`WaitingDriver::block_on`].
+    Caller(Arc<WaitingDriver>, Box<dyn Reactor>),
     /// The tasks that wait for it.
     Manual(Arc<ManualReactor>),
 }
@@ -35,11 +38,56 @@ pub(crate) trait Reactor: Send {
     /// Called once, on the thread, before anything else.
     fn begin(&mut self) -> Result<()>;
 
-    /// Runs the future to its end.
-    fn block_on(&mut self, future: Pin<&mut (dyn Future<Output = ()> + Send)>);
+    /// Runs the driver to its end.
+    fn block_on(&mut self, driver: CaughtDriver);
+
+    /// Runs the application's future to its end, within a runtime of Tokio's, and the driver
+    /// meanwhile. The driver is dropped before this returns, on this thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LimitReached`] when no thread or descriptor is left for that runtime.
+    fn block_on_both(
+        &mut self,
+        driver: CaughtDriver,
+        application: Pin<&mut dyn Future<Output = ()>>,
+    ) -> Result<()>;
 }
 
-type CaughtFuture = Pin<Box<dyn Future<Output = Result<(), Box<dyn Any + Send>>> + Send>>;
+/// A driver whose panics end it as the end of its runtime would: by its drop, which ends its ports.
+pub(crate) struct CaughtDriver {
+    driver: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl CaughtDriver {
+    fn new(driver: impl Future<Output = ()> + Send + 'static) -> Self {
+        CaughtDriver {
+            driver: Some(Box::pin(driver)),
+        }
+    }
+}
+
+impl Future for CaughtDriver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(driver) = &mut self.driver else {
+            return Poll::Ready(());
+        };
+        catch_unwind(AssertUnwindSafe(|| driver.as_mut().poll(cx))).unwrap_or_else(|_| {
+            tracing::error!("the driver panicked, and ends");
+            Poll::Ready(())
+        })
+    }
+}
+
+impl Drop for CaughtDriver {
+    fn drop(&mut self) {
+        let driver = self.driver.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(driver))).is_err() {
+            tracing::error!("the driver panicked as it ended");
+        }
+    }
+}
 
 impl Executor {
     /// Starts the future; a thread gets the name `name`.
@@ -57,7 +105,7 @@ impl Executor {
         // Unconstrained: a driver bounds its own turns; Tokio's budget would only make socket
         // readiness look absent in the middle of one.
         let future = tokio::task::unconstrained(future);
-        let mut reactor = match self {
+        let reactor = match self {
             Executor::Task(runtime) => {
                 runtime.spawn(future);
                 return Ok(());
@@ -68,9 +116,16 @@ impl Executor {
                 return Ok(());
             }
             Executor::Thread(reactor) => reactor,
+            Executor::Caller(waiting, reactor) => {
+                waiting.put(reactor, CaughtDriver::new(future));
+                return Ok(());
+            }
             Executor::Manual(_) => unreachable!("seen above"),
         };
-        let guarded: CaughtFuture = Box::pin(AssertUnwindSafe(future).catch_unwind());
+        Self::start_thread(name, reactor, CaughtDriver::new(future))
+    }
+
+    fn start_thread(name: &str, mut reactor: Box<dyn Reactor>, driver: CaughtDriver) -> Result<()> {
         let (sender, begun) = mpsc::sync_channel(1);
         let body = move || {
             let begins = reactor.begin();
@@ -78,7 +133,7 @@ impl Executor {
             // Fails only if the receiver was dropped.
             let _ = sender.send(begins);
             if is_begun {
-                run_to_end(&mut *reactor, guarded);
+                reactor.block_on(driver);
             }
         };
         // Its end is not awaited: it comes when the driver has nothing left to drive, and has
@@ -104,24 +159,9 @@ impl Executor {
             Executor::Task(runtime) => Some(runtime),
             #[cfg(any(test, feature = "test-util"))]
             Executor::Hosted(runtime, _) => Some(runtime),
-            Executor::Thread(_) => None,
+            Executor::Thread(_) | Executor::Caller(..) => None,
             Executor::Manual(reactor) => reactor.current_runtime(),
         }
-    }
-}
-
-/// Runs the driver to its end. A panic ends it as the end of its runtime would: by its drop, which
-/// ends its ports.
-fn run_to_end(reactor: &mut dyn Reactor, mut guarded: CaughtFuture) {
-    let ends = async {
-        if guarded.as_mut().await.is_err() {
-            tracing::error!("the driver panicked, and ends");
-        }
-    };
-    reactor.block_on(std::pin::pin!(ends));
-    // Dropped on this thread: only it may take back what it gave to the kernel.
-    if catch_unwind(AssertUnwindSafe(|| drop(guarded))).is_err() {
-        tracing::error!("the driver panicked as it ended");
     }
 }
 
@@ -132,6 +172,7 @@ impl fmt::Debug for Executor {
             #[cfg(any(test, feature = "test-util"))]
             Executor::Hosted(..) => "Hosted",
             Executor::Thread(_) => "Thread",
+            Executor::Caller(..) => "Caller",
             Executor::Manual(_) => "Manual",
         })
     }
@@ -142,13 +183,18 @@ struct ThreadRuntime {
     runtime: Option<Runtime>,
 }
 
-/// Makes an executor with a runtime of its own, and returns that runtime's handle.
+/// Makes the reactor of a thread that has a runtime of its own, and returns that runtime's handle.
+/// `for_application`: the runtime is also that of the application's future.
 ///
 /// # Errors
 /// [`ErrorKind::LimitReached`] when the system has no descriptor left for it.
-pub(super) fn thread_runtime(backend: Backend) -> Result<(Executor, Handle)> {
+pub(super) fn thread_runtime(
+    backend: Backend,
+    for_application: bool,
+) -> Result<(Box<dyn Reactor>, Handle)> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     match backend {
+        _ if for_application => builder.enable_all(),
         Backend::Epoll | Backend::IoUring => builder.enable_io(),
         Backend::Loopback => builder.enable_time(),
     };
@@ -162,7 +208,7 @@ pub(super) fn thread_runtime(backend: Backend) -> Result<(Executor, Handle)> {
     let own = ThreadRuntime {
         runtime: Some(runtime),
     };
-    Ok((Executor::Thread(Box::new(own)), handle))
+    Ok((Box::new(own), handle))
 }
 
 impl Reactor for ThreadRuntime {
@@ -170,10 +216,25 @@ impl Reactor for ThreadRuntime {
         Ok(())
     }
 
-    fn block_on(&mut self, future: Pin<&mut (dyn Future<Output = ()> + Send)>) {
+    fn block_on(&mut self, driver: CaughtDriver) {
         if let Some(runtime) = &self.runtime {
-            runtime.block_on(future);
+            runtime.block_on(driver);
         }
+    }
+
+    fn block_on_both(
+        &mut self,
+        driver: CaughtDriver,
+        application: Pin<&mut dyn Future<Output = ()>>,
+    ) -> Result<()> {
+        if let Some(runtime) = self.runtime.take() {
+            // A task, which costs no system call to wake from this thread.
+            runtime.spawn(driver);
+            runtime.block_on(application);
+            // Ends the driver and other tasks, and waits for blocking ones, as in any program.
+            drop(runtime);
+        }
+        Ok(())
     }
 }
 

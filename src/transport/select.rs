@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+use super::caller::WaitingDriver;
 use super::epoll::{self, EpollTransport};
 #[cfg(any(test, feature = "test-util"))]
 use super::fault::{FaultInjector, Faults};
@@ -26,8 +27,8 @@ use crate::tls::TlsConfig;
 /// Options from which a transport is made.
 #[derive(Clone, Debug)]
 pub(crate) struct TransportOptions {
-    /// The backend asked for. `None`: epoll for a task; for a thread of its own a ring, in which
-    /// the thread sleeps, if the system permits one.
+    /// The backend asked for. `None`: epoll; for the thread of a future a ring, in which the thread
+    /// sleeps, if the system permits one.
     pub(crate) backend: Option<Backend>,
     /// The ports that listeners on port 0 choose from; `None` leaves the choice to the system.
     pub(crate) ports: Option<PortRange>,
@@ -60,8 +61,29 @@ pub(crate) enum Runner {
     Task,
     /// A thread of its own.
     Thread,
+    /// The thread that runs the application's future.
+    Caller(Arc<WaitingDriver>),
     /// The tasks that wait for it.
     Manual(Arc<ManualReactor>),
+}
+
+impl Runner {
+    /// Returns what runs a listener of the same kind. The thread of a future sleeps in one reactor,
+    /// that of its domain: the listener has a thread of its own.
+    pub(crate) fn for_listener(self) -> Self {
+        match self {
+            Runner::Caller(_) => Runner::Thread,
+            other => other,
+        }
+    }
+
+    /// Returns the reactor that the application drives by hand, if it does.
+    pub(crate) fn manual(&self) -> Option<&Arc<ManualReactor>> {
+        match self {
+            Runner::Manual(reactor) => Some(reactor),
+            Runner::Task | Runner::Thread | Runner::Caller(_) => None,
+        }
+    }
 }
 
 impl Default for TransportOptions {
@@ -122,10 +144,14 @@ impl Selection {
 /// [`ErrorKind::Unsupported`] when io_uring is asked for by name and cannot be had;
 /// [`ErrorKind::LimitReached`] when no descriptor is left.
 pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
-    let selection = match options.backend.unwrap_or(Backend::Epoll) {
-        Backend::Epoll => epoll(options)?,
-        Backend::IoUring => io_uring(options)?,
-        Backend::Loopback => loopback(options)?,
+    let selection = match (options.backend, &options.runner) {
+        (None, Runner::Caller(_)) => match io_uring(options) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => epoll(options)?,
+            opened => opened?,
+        },
+        (None | Some(Backend::Epoll), _) => epoll(options)?,
+        (Some(Backend::IoUring), _) => io_uring(options)?,
+        (Some(Backend::Loopback), _) => loopback(options)?,
     };
     #[cfg(any(test, feature = "test-util"))]
     let selection = match &options.faults {
@@ -151,7 +177,14 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
 /// runtime that has them.
 fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Executor, Handle)> {
     match &options.runner {
-        Runner::Thread => thread_runtime(backend),
+        Runner::Thread => {
+            let (reactor, runtime) = thread_runtime(backend, false)?;
+            Ok((Executor::Thread(reactor), runtime))
+        }
+        Runner::Caller(waiting) => {
+            let (reactor, runtime) = thread_runtime(backend, true)?;
+            Ok((Executor::Caller(Arc::clone(waiting), reactor), runtime))
+        }
         Runner::Task => {
             let runtime = runtime_for(backend)?;
             Ok((Executor::Task(runtime.clone()), runtime))
@@ -165,10 +198,7 @@ fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Executor,
 
 fn epoll(options: &TransportOptions) -> Result<Selection> {
     let (executor, runtime) = runtime_of(options, Backend::Epoll)?;
-    let poller = match &options.runner {
-        Runner::Manual(reactor) => reactor.poller().cloned(),
-        Runner::Task | Runner::Thread => None,
-    };
+    let poller = (options.runner.manual()).and_then(|reactor| reactor.poller().cloned());
     let transport = EpollTransport::new(runtime, options.ports).with_poller(poller);
     Ok(Selection::new(transport, executor))
 }
@@ -176,10 +206,7 @@ fn epoll(options: &TransportOptions) -> Result<Selection> {
 fn loopback(options: &TransportOptions) -> Result<Selection> {
     let (executor, runtime) = runtime_of(options, Backend::Loopback)?;
     let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
-    let life = match &options.runner {
-        Runner::Manual(reactor) => reactor.life().cloned(),
-        Runner::Task | Runner::Thread => None,
-    };
+    let life = (options.runner.manual()).and_then(|reactor| reactor.life().cloned());
     let transport = LoopbackTransport::new(net, runtime, options.ports).with_life(life);
     #[cfg(any(test, feature = "test-util"))]
     if let Some(host) = &options.host {
@@ -205,18 +232,26 @@ fn hosted(transport: LoopbackTransport, executor: Executor, host: Host) -> Resul
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 fn io_uring(options: &TransportOptions) -> Result<Selection> {
     use super::uring::UringTransport;
-    if let Runner::Thread = options.runner {
-        let (transport, reactor) = UringTransport::for_thread(options.ports)?;
-        return Ok(Selection::new(
-            transport,
-            Executor::Thread(Box::new(reactor)),
-        ));
-    }
-    let (executor, runtime) = runtime_of(options, Backend::IoUring)?;
-    let transport = UringTransport::new(runtime, options.ports)?;
-    let transport = match &options.runner {
-        Runner::Manual(_) => transport.sending_at_once(),
-        Runner::Task | Runner::Thread => transport,
+    let for_thread = || UringTransport::for_thread(options.ports);
+    let (transport, executor) = match &options.runner {
+        Runner::Thread => {
+            let (transport, reactor) = for_thread()?;
+            (transport, Executor::Thread(Box::new(reactor)))
+        }
+        Runner::Caller(waiting) => {
+            let (transport, reactor) = for_thread()?;
+            let executor = Executor::Caller(Arc::clone(waiting), Box::new(reactor));
+            (transport, executor)
+        }
+        Runner::Task | Runner::Manual(_) => {
+            let (executor, runtime) = runtime_of(options, Backend::IoUring)?;
+            let transport = UringTransport::new(runtime, options.ports)?;
+            let transport = match options.runner.manual() {
+                Some(_) => transport.sending_at_once(),
+                None => transport,
+            };
+            (transport, executor)
+        }
     };
     Ok(Selection::new(transport, executor))
 }
@@ -379,6 +414,27 @@ mod tests {
                 let system = std::io::Error::from_raw_os_error(errno).to_string();
                 assert!(error.to_string().contains(&system), "{error}");
             }
+        }
+    }
+
+    /// The guide, 12: without a backend by name, the thread of a future sleeps in epoll where
+    /// rings are refused; who names the ring gets the refusal.
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    #[test]
+    fn where_io_uring_is_refused_a_future_sleeps_in_epoll() {
+        use crate::transport::uring::probe::refusal;
+
+        let of_caller = |backend| TransportOptions {
+            backend,
+            runner: Runner::Caller(Arc::default()),
+            ..TransportOptions::default()
+        };
+        for errno in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
+            let selection = refusal::with(errno, || open(&of_caller(None))).unwrap();
+            assert_eq!(selection.transport.backend(), Backend::Epoll);
+            let named = of_caller(Some(Backend::IoUring));
+            let error = refusal::with(errno, || open(&named)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
         }
     }
 

@@ -14,6 +14,7 @@ mod local;
 mod manual;
 mod opened;
 mod overruns;
+mod own_thread;
 mod paused_ends;
 mod peer_death;
 mod runtime_ends;

@@ -31,6 +31,7 @@
 
 mod active;
 mod bufs;
+mod companion;
 mod completions;
 mod deferred;
 #[cfg(test)]

@@ -9,11 +9,11 @@
 //! later are never submitted, so their memory stays their owner's.
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
@@ -22,14 +22,17 @@ use std::time::{Duration, Instant};
 use io_uring::squeue::Entry;
 use io_uring::{Submitter, opcode, types};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use tokio::task::coop::has_budget_remaining;
 
+use super::companion::CompanionRuntime;
 use super::op::WAKE_FD;
 use super::ring::Ring;
 use super::submit::{BeforeSleep, Retry};
+use super::thread_id::ThreadId as ThreadAddress;
 use crate::error::{Error, Result};
 use crate::limits::RING_RETRY_PAUSE;
 use crate::transport::Clock;
-use crate::transport::run::Reactor;
+use crate::transport::run::{CaughtDriver, Reactor};
 
 /// The thread that may enter the kernel for a ring, and harvest its completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +189,47 @@ impl Wake for WakeFd {
     }
 }
 
+/// Wakes the application's future on the ring's thread: on that thread by a flag alone, which is
+/// read before the thread sleeps.
+struct FutureWake {
+    is_woken: AtomicBool,
+    thread: ThreadAddress,
+    wake_fd: Arc<WakeFd>,
+}
+
+impl FutureWake {
+    /// Made on the ring's thread; the future is to be polled at first.
+    fn new(wake_fd: &Arc<WakeFd>) -> Arc<Self> {
+        Arc::new(FutureWake {
+            is_woken: AtomicBool::new(true),
+            thread: ThreadAddress::current(),
+            wake_fd: Arc::clone(wake_fd),
+        })
+    }
+
+    fn is_woken(&self) -> bool {
+        self.is_woken.load(Ordering::Acquire)
+    }
+
+    fn take(&self) -> bool {
+        self.is_woken() && self.is_woken.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Wake for FutureWake {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Set first: the thread clears the notification before it reads this.
+        self.is_woken.store(true, Ordering::Release);
+        if self.thread != ThreadAddress::current() {
+            self.wake_fd.notify();
+        }
+    }
+}
+
 /// Runs the future that drives a ring, on the ring's thread.
 pub(in crate::transport) struct RingThread {
     ring: Arc<Ring>,
@@ -197,18 +241,30 @@ impl RingThread {
         RingThread { ring, wake_state }
     }
 
-    /// Submits pushed entries, and sleeps until a completion, a notification or a deadline.
-    fn park(&self, submitter: &Submitter<'_>) {
+    /// Polls the driver, with the timers that are due. Returns true once it has ended.
+    fn drive(&self, driver: &mut CaughtDriver, cx: &mut Context<'_>) -> bool {
+        self.wake_state.fire_timers();
+        self.wake_state.wake_fd.clear();
+        Pin::new(driver).poll(cx).is_ready()
+    }
+
+    /// Submits pushed entries, and sleeps until a completion, a notification or a deadline; with
+    /// `application` not at all if that was woken.
+    fn park(&self, submitter: &Submitter<'_>, application: Option<&FutureWake>) {
+        let is_woken = || application.is_some_and(|it| it.is_woken());
         // 1. Under the lock: move the backlog into the queue.
         let time_left = self.wake_state.time_left();
         let (has_work, may_wait) = match self.ring.with(|state, ring| state.before_sleep(ring)) {
             BeforeSleep::Enter { has_work, may_wait } => (has_work, may_wait),
             BeforeSleep::Drive => return,
+            BeforeSleep::Failed if is_woken() => return,
             BeforeSleep::Failed => return self.wake_state.wake_fd.sleep(time_left),
         };
         // 2. From here on a notification writes to the eventfd, which ends the sleep.
-        let sleeps =
-            may_wait && time_left != Some(Duration::ZERO) && self.wake_state.wake_fd.try_sleep();
+        let sleeps = may_wait
+            && time_left != Some(Duration::ZERO)
+            && !is_woken()
+            && self.wake_state.wake_fd.try_sleep();
         // 3. One call submits, makes completions and sleeps. If it does not sleep, it is made under
         // the lock.
         let entered = match time_left {
@@ -241,21 +297,72 @@ impl Reactor for RingThread {
         Ok(())
     }
 
-    fn block_on(&mut self, mut future: Pin<&mut (dyn Future<Output = ()> + Send)>) {
+    fn block_on(&mut self, mut driver: CaughtDriver) {
         let waker = Waker::from(Arc::clone(&self.wake_state.wake_fd));
         let mut cx = Context::from_waker(&waker);
         let mut submitter = self.ring.ring().submitter();
         // Saves the kernel the lookup of the descriptor; without it everything still works.
         let _ = submitter.register_ring_fd();
-        loop {
-            self.wake_state.fire_timers();
-            self.wake_state.wake_fd.clear();
-            if future.as_mut().poll(&mut cx).is_ready() {
-                break;
-            }
-            self.park(&submitter);
+        while !self.drive(&mut driver, &mut cx) {
+            self.park(&submitter, None);
         }
         let _ = submitter.unregister_ring_fd();
+    }
+
+    fn block_on_both(
+        &mut self,
+        driver: CaughtDriver,
+        mut application: Pin<&mut dyn Future<Output = ()>>,
+    ) -> Result<()> {
+        let wake_fd = &self.wake_state.wake_fd;
+        let waker = Waker::from(Arc::clone(wake_fd));
+        let mut cx = Context::from_waker(&waker);
+        let wake = FutureWake::new(wake_fd);
+        let companion = CompanionRuntime::start()?;
+        let application_waker = Waker::from(Arc::clone(&wake));
+        let mut application_cx = Context::from_waker(&application_waker);
+        let mut submitter = self.ring.ring().submitter();
+        let _ = submitter.register_ring_fd();
+        let mut driver = Some(driver);
+        let mut round = || {
+            // The driver comes first: what it completes wakes the future, whose posts are then
+            // submitted by the call in which the thread sleeps.
+            let has_ended = match &mut driver {
+                Some(driver) => self.drive(driver, &mut cx),
+                None => {
+                    wake_fd.clear();
+                    false
+                }
+            };
+            if has_ended {
+                let _ = submitter.unregister_ring_fd();
+                driver = None;
+            }
+            if wake.take() && application.as_mut().poll(&mut application_cx).is_ready() {
+                let _ = submitter.unregister_ring_fd();
+                // Within the runtime, as tasks are dropped.
+                driver = None;
+                return Poll::Ready(());
+            }
+            match driver {
+                Some(_) => self.park(&submitter, Some(&wake)),
+                None if wake.is_woken() => {}
+                // The ring has ended with its driver.
+                None => wake_fd.sleep(None),
+            }
+            Poll::Pending
+        };
+        companion.handle().block_on(poll_fn(|cx| {
+            while round().is_pending() {
+                if !has_budget_remaining() {
+                    // The next round has a new one.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
+            Poll::Ready(())
+        }));
+        Ok(())
     }
 }
 
@@ -305,5 +412,34 @@ impl Clock for ThreadClock {
 impl Drop for ThreadClock {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `FutureWake`: "on that thread by a flag alone", also when the thread is taken to be asleep:
+    /// it reads the flag before it is. Another thread ends the sleep.
+    #[test]
+    fn a_wake_on_the_same_thread_makes_no_system_call() {
+        let wake_fd = Arc::new(WakeFd::new().unwrap());
+        let written = || rustix::io::read(&wake_fd.fd, &mut [0; 8]).is_ok();
+        let wake = FutureWake::new(&wake_fd);
+        assert!(wake.take(), "it is to be polled at first");
+        let waker = Waker::from(Arc::clone(&wake));
+        assert!(wake_fd.try_sleep());
+        waker.wake_by_ref();
+        assert!(!written() && wake.take() && !wake.is_woken());
+        thread::scope(|scope| {
+            scope.spawn(|| waker.wake_by_ref());
+        });
+        assert!(written() && wake.take());
+        // While the thread is awake, no other one makes a call either.
+        thread::scope(|scope| {
+            wake_fd.clear();
+            scope.spawn(|| waker.wake_by_ref());
+        });
+        assert!(!written() && wake.take() && !wake_fd.try_sleep());
     }
 }

@@ -1,0 +1,125 @@
+//! The thread that runs the application's future and, between its polls, the driver of a domain
+//! ([`local::block_on`](crate::local::block_on)).
+//!
+//! ```text
+//!   opened ──▶ WaitingDriver ── block_on, once ──▶ the thread begins the reactor
+//!                                                       │
+//!     ┌── sleeps in the reactor ◀── polls the future ◀──┴── polls the driver ◀─┐
+//!     └──────────── a completion, a wake from another thread, a deadline ──────┘
+//! ```
+//!
+//! The reactor is the ring of the domain, or the Tokio runtime of the domain's own where there is
+//! none. What a future needs of Tokio's besides (timers, `spawn`, other sockets) comes with that
+//! runtime; beside a ring it is on a thread of its own (`uring/companion.rs`), whose wakes cross
+//! from thread to thread.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use tokio::runtime::Handle;
+use tokio::task::LocalSet;
+
+use super::run::{CaughtDriver, Reactor};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The driver of a domain, and its reactor, until a thread runs them.
+#[derive(Default)]
+pub(crate) struct WaitingDriver {
+    /// `None` once a thread has taken them.
+    parts: Mutex<Option<(Box<dyn Reactor>, CaughtDriver)>>,
+}
+
+impl WaitingDriver {
+    fn lock(&self) -> MutexGuard<'_, Option<(Box<dyn Reactor>, CaughtDriver)>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn put(&self, reactor: Box<dyn Reactor>, driver: CaughtDriver) {
+        *self.lock() = Some((reactor, driver));
+    }
+
+    /// See [`local::block_on`](crate::local::block_on).
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
+        let _within = Within::enter()?;
+        // Panics here, while the domain is untouched, where Tokio must not be blocked.
+        if let Ok(current) = Handle::try_current() {
+            current.block_on(async {});
+        }
+        let taken = self.lock().take();
+        let Some((mut reactor, driver)) = taken else {
+            return Err(bad_state(
+                "block_on: a domain can be given to it once, and has been",
+            ));
+        };
+        reactor.begin()?;
+        let mut output = None;
+        let tasks = LocalSet::new();
+        // For tasks that a turn of the driver starts, by a waker or a drop.
+        let _entered = tasks.enter();
+        let application = async {
+            output = Some(tasks.run_until(future).await);
+            // Here the tasks end: within the runtime, and before the driver.
+            drop(tasks);
+        };
+        // A panic ends the driver first, as it ends a runtime first.
+        let mut panicked = None;
+        let caught = async {
+            panicked = AssertUnwindSafe(application).catch_unwind().await.err();
+        };
+        reactor.block_on_both(driver, pin!(caught))?;
+        match (panicked, output) {
+            (Some(panic), output) => {
+                // Dropped quietly: one panic is enough.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(output)));
+                resume_unwind(panic)
+            }
+            (None, Some(output)) => Ok(output),
+            (None, None) => unreachable!("the future has ended"),
+        }
+    }
+}
+
+impl fmt::Debug for WaitingDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitingDriver")
+            .field("is_waiting", &self.lock().is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+fn bad_state(what: &'static str) -> Error {
+    Error::new(ErrorKind::BadState, what)
+}
+
+thread_local! { static IS_WITHIN: Cell<bool> = const { Cell::new(false) } }
+
+/// Notes that this thread is within a `block_on`.
+struct Within;
+
+impl Within {
+    fn enter() -> Result<Self> {
+        if IS_WITHIN.replace(true) {
+            return Err(bad_state(
+                "block_on: within another one, which it would block; use a thread of its own",
+            ));
+        }
+        Ok(Within)
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        IS_WITHIN.set(false);
+    }
+}
+
+/// Returns true on a thread that is within [`WaitingDriver::block_on`].
+#[inline]
+pub(crate) fn is_within_block_on() -> bool {
+    IS_WITHIN.get()
+}
