@@ -203,6 +203,18 @@ pub static SUBJECTS: &[Subject] = &[
         kind: fabric("io-uring", Driver::Thread, Duration::ZERO),
     },
     Subject {
+        name: "tokio-fabric:in-ring",
+        kind: fabric("io-uring", Driver::Local, Duration::ZERO),
+    },
+    Subject {
+        name: "tokio-fabric:in-ring:spin",
+        kind: fabric("io-uring", Driver::Local, ALWAYS),
+    },
+    Subject {
+        name: "tokio-fabric:in-epoll",
+        kind: fabric("epoll", Driver::Local, Duration::ZERO),
+    },
+    Subject {
         name: "tokio-fabric:manual",
         kind: fabric("epoll", Driver::Manual, Duration::ZERO),
     },

@@ -22,7 +22,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use tokio_fabric::LocalPath;
+use tokio_fabric::{Driver, LocalPath};
 
 use crate::job::{EndConfig, Role, Work};
 use crate::options;
@@ -86,6 +86,14 @@ fn play(end: &options::EndOptions) -> Result<()> {
         (Kind::TokioTls, Role::Client) => on_runtime(secure::call(config)),
         (Kind::Tokio { .. }, Role::Server) => on_runtime(streams::serve(config)),
         (Kind::Tokio { gather }, Role::Client) => on_runtime(streams::call(config, gather)),
+        (Kind::Fabric(how), role) if how.driver == Driver::Local => {
+            fabric::connect::on_own_thread(how, async move {
+                match role {
+                    Role::Server => fabric::serve(how, config).await,
+                    Role::Client => fabric::call(how, config).await,
+                }
+            })
+        }
         (Kind::Fabric(how), Role::Server) => on_runtime(fabric::serve(how, config)),
         (Kind::Fabric(how), Role::Client) if config.job.work.is_alone() => {
             runtime()?.block_on(fabric::register(how, config))

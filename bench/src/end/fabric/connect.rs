@@ -1,12 +1,13 @@
 //! Opening a side as its subject asks, and meeting the other.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tokio_fabric::{
     Completion, CompletionQueue, Domain, Endpoint, EndpointType, Event, EventQueue, Fabric, Hints,
-    PassiveEndpoint, ep::SharedReceiveContext,
+    PassiveEndpoint, ep::SharedReceiveContext, local,
 };
 
 use super::super::{local_path, say, secure};
@@ -24,6 +25,21 @@ pub const SHARED_BUFFER_SIZE: usize = 256 << 10;
 pub fn post_shared(context: &SharedReceiveContext, buffer: Vec<u8>) -> Result<()> {
     context.multi_recv(buffer).queue(0_usize).try_post()?;
     Ok(())
+}
+
+thread_local! {
+    /// The domain whose driver runs on this thread, until the end takes it.
+    static OF_THIS_THREAD: Cell<Option<(Fabric, Domain)>> = const { Cell::new(None) };
+}
+
+/// Runs an end on this thread, beside the driver of its domain.
+pub fn on_own_thread(
+    how: subject::Fabric,
+    end: impl Future<Output = Result<()>> + 'static,
+) -> Result<()> {
+    let (fabric, domain) = DomainSetup::open_domain(how, 1)?;
+    OF_THIS_THREAD.set(Some((fabric, domain.clone())));
+    local::block_on(&domain, async { local::spawn(end).await? })?
 }
 
 /// A domain, and the queue of its endpoints.
@@ -81,6 +97,9 @@ impl DomainSetup {
         how: subject::Fabric,
         drivers: usize,
     ) -> Result<(Fabric, Domain)> {
+        if let Some(opened) = OF_THIS_THREAD.take() {
+            return Ok(opened);
+        }
         let hints = match how.is_secure {
             true => hints.tls(secure::config()?),
             false => hints,

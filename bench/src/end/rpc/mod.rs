@@ -20,6 +20,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
+use tokio_fabric::local;
 
 use super::meter::Meter;
 use super::{payload, say};
@@ -72,7 +73,7 @@ async fn drive<C: Caller>(config: &EndConfig, callers: Vec<C>) -> Result<()> {
     let count = callers.len() as u64;
     for (at, mut caller) in callers.into_iter().enumerate() {
         let calls = Arc::clone(&calls);
-        tasks.spawn(async move {
+        let calling = async move {
             let mut number = at as u64;
             loop {
                 let since = Instant::now();
@@ -82,7 +83,12 @@ async fn drive<C: Caller>(config: &EndConfig, callers: Vec<C>) -> Result<()> {
                     return Ok(());
                 }
             }
-        });
+        };
+        // On the thread of a local future, beside its driver.
+        match local::is_here() {
+            true => tasks.spawn_local(calling),
+            false => tasks.spawn(calling),
+        };
     }
     tasks.join_next().await.context("one caller at least")??
 }
