@@ -66,6 +66,8 @@ pub enum Layer {
     Spin,
     /// Over TLS.
     Secure,
+    /// On the thread that sleeps in its domain's ring.
+    InRing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +153,10 @@ pub static SUBJECTS: &[Subject] = &[
         kind: Kind::Rpc(Rpc::Layer(Layer::Spin)),
     },
     Subject {
+        name: "tokio-fabric-rpc:in-ring",
+        kind: Kind::Rpc(Rpc::Layer(Layer::InRing)),
+    },
+    Subject {
         name: "tokio-fabric-rpc:tls",
         kind: Kind::Rpc(Rpc::Layer(Layer::Secure)),
     },
@@ -204,7 +210,7 @@ pub static SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "tokio-fabric:in-ring",
-        kind: fabric("io-uring", Driver::Local, Duration::ZERO),
+        kind: Kind::Fabric(IN_RING),
     },
     Subject {
         name: "tokio-fabric:in-ring:spin",
@@ -304,6 +310,16 @@ const fn libfabric(provider: &'static str, spin: bool) -> Kind {
     Kind::Libfabric { provider, spin }
 }
 
+pub const IN_RING: Fabric = Fabric {
+    backend: "io-uring",
+    driver: Driver::Local,
+    busy_poll: Duration::ZERO,
+    shares_receives: false,
+    asks_for_turns: false,
+    is_secure: false,
+    is_local: false,
+};
+
 const fn fabric(backend: &'static str, driver: Driver, busy_poll: Duration) -> Kind {
     Kind::Fabric(Fabric {
         backend,
@@ -400,6 +416,9 @@ impl Subject {
             return is_fit && job.connections == 1;
         }
         match job.work {
+            Work::RpcMixed if matches!(self.kind, Kind::Rpc(Rpc::Layer(Layer::InRing))) => {
+                return false;
+            }
             Work::RpcMixed => {
                 let whole = matches!(self.kind, Kind::Tokio { gather: false } | Kind::Rpc(_));
                 return whole && !self.spins();

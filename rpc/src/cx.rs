@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_fabric::tls::PeerCertificates;
 
 use crate::caught::caught;
+use crate::drive::spawn;
 use crate::limits::TRACE_STATE_MAX;
 use crate::method::Method;
 use crate::peer::{Extensions, Peer};
@@ -341,7 +342,7 @@ impl Cx {
         F: Future + Send + 'static,
         F::Output: Send,
     {
-        let task = tokio::spawn(self.scope(future));
+        let task = spawn(self.scope(future));
         async move {
             match task.await {
                 Ok(output) => output,

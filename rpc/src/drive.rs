@@ -26,7 +26,8 @@ use tokio_fabric::info::AuthKey;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::op::Op;
 use tokio_fabric::{
-    Backend, Buffer, CompletionQueue, Domain, Endpoint, Error, ErrorKind, Event, EventQueue, Fabric,
+    Backend, Buffer, CompletionQueue, Domain, Endpoint, Error, ErrorKind, Event, EventQueue,
+    Fabric, local,
 };
 
 use crate::caught::{caught, log};
@@ -160,8 +161,20 @@ impl<K: Default> ReadTurn<K> {
     }
 }
 
-/// A function that changes the settings with which a domain is opened.
-pub(crate) type Configure = Box<dyn FnOnce(DomainBuilder) -> DomainBuilder + Send>;
+/// A function that opens the domain of a hub, or returns one that is open.
+pub(crate) type OpenDomain = Box<dyn FnOnce(DomainBuilder) -> Result<Domain, Error> + Send>;
+
+/// Starts a task where the caller runs: on the thread of a `local::block_on`, beside its driver, or
+/// on the current runtime.
+pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    match local::is_here() {
+        true => local::spawn(future),
+        false => tokio::spawn(future),
+    }
+}
 
 /// The settings of the endpoints of a hub.
 #[derive(Clone)]
@@ -204,15 +217,15 @@ impl<C: Connection> Hub<C> {
     /// Opens a hub for this number of connections. Requests for new ones go to `accept`.
     pub(crate) fn open(
         fabric: Fabric,
-        configure: Option<Configure>,
+        open: Option<OpenDomain>,
         settings: EndpointSettings,
         connections_max: usize,
         accept: impl FnMut(ConnRequest) + Send + 'static,
     ) -> Result<Hub<C>, Status> {
         let runtime = runtime_with_timers()?;
         let builder = fabric.domain();
-        let domain = match configure {
-            Some(configure) => configure(builder).open()?,
+        let domain = match open {
+            Some(open) => open(builder)?,
             None => builder.open()?,
         };
         // Two slots for the events of each endpoint, and some for connection requests.
@@ -249,7 +262,7 @@ impl<C: Connection> Hub<C> {
             queue,
             receives,
             connections,
-            reader: tokio::spawn(reader.run()),
+            reader: spawn(reader.run()),
         })
     }
 

@@ -27,7 +27,7 @@ use tokio_fabric::{Driver, LocalPath};
 use crate::job::{EndConfig, Role, Work};
 use crate::options;
 use crate::pin;
-use crate::subject::{self, Kind, Rpc, Tcp};
+use crate::subject::{self, Kind, Layer, Rpc, Tcp};
 use crate::sys;
 
 /// Plays the end, and reports to the parent, on failure too.
@@ -77,6 +77,10 @@ fn play(end: &options::EndOptions) -> Result<()> {
         }
         (Kind::Rpc(Rpc::Tonic), Role::Server) => on_runtime(rpc::tonic::serve(config)),
         (Kind::Rpc(Rpc::Tonic), Role::Client) => on_runtime(rpc::tonic::call(config)),
+        (Kind::Rpc(Rpc::Layer(how @ Layer::InRing)), role) => {
+            let layer = rpc::layer::run(role, config, how);
+            fabric::connect::on_own_thread(subject::IN_RING, layer)
+        }
         (Kind::Rpc(Rpc::Layer(how)), role) => on_runtime(rpc::layer::run(role, config, how)),
         (Kind::Rpc(Rpc::Ruapc), Role::Server) => on_runtime(rpc::ruapc::serve(config)),
         (Kind::Rpc(Rpc::Ruapc), Role::Client) => on_runtime(rpc::ruapc::call(config)),

@@ -14,7 +14,7 @@ use super::backoff::{Backoff, shorten};
 use super::connect::Connector;
 use super::connection::{ClientConnection, RUNTIME_ENDED, Reservation};
 use crate::caught::{caught, caught_async, log};
-use crate::drive::close;
+use crate::drive::{close, spawn};
 use crate::limits::{BACKOFF_JITTER, CALLS_PER_CONNECTION, REFUSED_PAUSE_MIN};
 use crate::observe::{ChannelCounters, ChannelStats};
 use crate::status::{Code, Result, Started, Status};
@@ -249,7 +249,7 @@ impl ChannelInner {
             backoff,
             hurry: Arc::default(),
         });
-        tokio::spawn(keep_connected(Arc::downgrade(&inner)));
+        spawn(keep_connected(Arc::downgrade(&inner)));
         inner
     }
 

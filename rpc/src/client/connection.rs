@@ -14,7 +14,7 @@ use tokio_fabric::{Endpoint, Error, RemoteRegion};
 use crate::caught::{caught, caught_async, log, wake_all};
 use crate::drive::{
     Came, Connection, EndCause, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch,
-    send_item, send_later, shares_processor,
+    send_item, send_later, shares_processor, spawn,
 };
 use crate::lend::{BodyRoom, fetch};
 use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
@@ -616,7 +616,7 @@ impl Connection for ClientConnection {
             self.closing.notify_one();
         }
         for (call, region) in after.fetches {
-            tokio::spawn(Arc::clone(self).fetch_body(call, region));
+            spawn(Arc::clone(self).fetch_body(call, region));
         }
         wake_all(turn.kept.wake.drain(..));
         self.notify_freed(freed);

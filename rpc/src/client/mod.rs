@@ -23,7 +23,7 @@ use tokio_fabric::ep::Liveness;
 use tokio_fabric::info::AuthKey;
 use tokio_fabric::{Domain, Fabric, Hints};
 
-use crate::drive::{Configure, EndpointSettings, Hub, within_runtime};
+use crate::drive::{EndpointSettings, Hub, OpenDomain, within_runtime};
 use crate::limits::{CONNECT_TIMEOUT, DEADLINE};
 use crate::observe::ChannelStats;
 use crate::server::check_key_name;
@@ -110,7 +110,7 @@ impl Channel {
     pub fn builder() -> ChannelBuilder {
         ChannelBuilder {
             fabric: None,
-            configure: None,
+            open_domain: None,
             deadline: Some(DEADLINE),
             endpoints: EndpointSettings::default(),
             resolver: Box::new(SystemResolver),
@@ -233,7 +233,7 @@ impl fmt::Debug for Channel {
 #[must_use = "nothing is connected before `connect`"]
 pub struct ChannelBuilder {
     fabric: Option<Fabric>,
-    configure: Option<Configure>,
+    open_domain: Option<OpenDomain>,
     deadline: Option<Duration>,
     endpoints: EndpointSettings,
     resolver: Box<dyn DynResolve>,
@@ -253,7 +253,17 @@ impl ChannelBuilder {
         mut self,
         configure: impl FnOnce(DomainBuilder) -> DomainBuilder + Send + 'static,
     ) -> Self {
-        self.configure = Some(Box::new(configure));
+        self.open_domain = Some(Box::new(|builder| configure(builder).open()));
+        self
+    }
+
+    /// Uses this domain, which is open, instead of opening one; [`fabric`](Self::fabric) is then to
+    /// be its fabric. Channels and servers may share one. A domain with
+    /// [`Driver::Local`](tokio_fabric::Driver::Local) is used so, within the `local::block_on` that
+    /// runs it; calls are then made, and handlers run, on that thread.
+    pub fn in_domain(mut self, domain: &Domain) -> Self {
+        let domain = domain.clone();
+        self.open_domain = Some(Box::new(|_| Ok(domain)));
         self
     }
 
@@ -364,7 +374,13 @@ impl ChannelBuilder {
             None => Fabric::open(Hints::new())?,
         };
         // A connection request from a peer is dropped: a channel has no listener.
-        let hub = Hub::open(fabric, self.configure, self.endpoints, ENDPOINTS_MAX, drop)?;
+        let hub = Hub::open(
+            fabric,
+            self.open_domain,
+            self.endpoints,
+            ENDPOINTS_MAX,
+            drop,
+        )?;
         Ok(Connector {
             hub,
             target,

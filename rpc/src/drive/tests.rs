@@ -69,10 +69,10 @@ fn no_receive_is_lost_where_the_queue_is_full() {
         // The reader keeps its thread: others move the bytes.
         let net = Net::loopback().driver(Driver::Thread);
         let (sender, mut requests) = mpsc::unbounded_channel();
-        let configure: Configure = Box::new(|builder| builder.driver(Driver::Thread));
+        let open: OpenDomain = Box::new(|builder| builder.driver(Driver::Thread).open());
         let hub = Hub::open(
             net.fabric().unwrap(),
-            Some(configure),
+            Some(open),
             EndpointSettings::default(),
             1,
             move |request| {

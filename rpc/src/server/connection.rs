@@ -19,7 +19,7 @@ use crate::caught::{caught_async, log, wake_all};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::{
     Came, Connection, EndCause, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch,
-    send_item, shares_processor,
+    send_item, shares_processor, spawn,
 };
 use crate::lend::{BodyRoom, Bulk};
 use crate::limits::{HEADER_LEN, RETRY_AFTER};
@@ -194,7 +194,7 @@ impl ServerConnection {
         part: impl Future<Output = ()> + Send + 'static,
     ) {
         let (connection, cx) = (Arc::clone(self), cx.clone());
-        tokio::spawn(async move {
+        spawn(async move {
             if caught_async(what, part).await.is_none() {
                 connection.answer_panicked(&cx);
             }

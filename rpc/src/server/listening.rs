@@ -22,7 +22,7 @@ use super::unauthorized::Unauthorized;
 use super::{AuthKeys, ClientKey, Server, ServerLimits};
 use crate::caught::{BoundedLog, caught, caught_async, log};
 use crate::cx::Cx;
-use crate::drive::{EndpointSettings, Hub, runtime_with_timers, within_runtime};
+use crate::drive::{EndpointSettings, Hub, runtime_with_timers, spawn, within_runtime};
 use crate::lend::ChunkPool;
 use crate::limits::{CALLS_PER_CONNECTION_MAX, FRAME_MAX, RETRY_AFTER};
 use crate::observe::MethodStats;
@@ -339,7 +339,7 @@ impl Listening {
         let Server {
             services,
             methods_max,
-            configure,
+            open_domain,
             limits,
             authorize,
             stack,
@@ -392,7 +392,7 @@ impl Listening {
         };
         let hub = Arc::new(Hub::open(
             fabric,
-            configure,
+            open_domain,
             EndpointSettings::default(),
             limits.connections,
             accept,
@@ -534,7 +534,7 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
     };
     match establish(hub, shared, request, &client, key) {
         Ok(establishing) => {
-            tokio::spawn(async move { establishing.await.unwrap_or_else(not_made) });
+            spawn(async move { establishing.await.unwrap_or_else(not_made) });
         }
         Err(status) => not_made(status),
     }

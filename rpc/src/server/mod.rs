@@ -24,9 +24,9 @@ use std::time::Duration;
 use tokio::net::ToSocketAddrs;
 use tokio_fabric::domain::DomainBuilder;
 use tokio_fabric::info::AuthKey;
-use tokio_fabric::{Fabric, Hints};
+use tokio_fabric::{Domain, Fabric, Hints};
 
-use crate::drive::Configure;
+use crate::drive::OpenDomain;
 use crate::limits::{
     BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_SERVER, CONNECTIONS_PER_SERVER,
     CONNECTIONS_PER_SERVER_MAX, DEADLINE_MAX, DRAIN_DEADLINE, KEY_NAME_MAX,
@@ -88,7 +88,7 @@ pub struct Server {
     /// Limits of methods that have their own.
     methods_max: Vec<(String, usize)>,
     fabric: Option<Fabric>,
-    configure: Option<Configure>,
+    open_domain: Option<OpenDomain>,
     limits: ServerLimits,
     authorize: Option<Box<dyn Authorize>>,
     stack: Option<MakeStack>,
@@ -170,7 +170,7 @@ impl Server {
             services: Vec::new(),
             methods_max: Vec::new(),
             fabric: None,
-            configure: None,
+            open_domain: None,
             limits: ServerLimits {
                 calls: CALLS_PER_SERVER,
                 window: Window {
@@ -210,7 +210,17 @@ impl Server {
         mut self,
         configure: impl FnOnce(DomainBuilder) -> DomainBuilder + Send + 'static,
     ) -> Server {
-        self.configure = Some(Box::new(configure));
+        self.open_domain = Some(Box::new(|builder| configure(builder).open()));
+        self
+    }
+
+    /// Uses this domain, which is open, instead of opening one; [`fabric`](Self::fabric) is then to
+    /// be its fabric. Channels and servers may share one. A domain with
+    /// [`Driver::Local`](tokio_fabric::Driver::Local) is used so, within the `local::block_on` that
+    /// runs it; calls are then made, and handlers run, on that thread.
+    pub fn in_domain(mut self, domain: &Domain) -> Server {
+        let domain = domain.clone();
+        self.open_domain = Some(Box::new(|_| Ok(domain)));
         self
     }
 

@@ -18,6 +18,7 @@ use super::listening::CallPermit;
 use super::service::{Handling, Incoming, Reply};
 use crate::caught::{caught, drop_caught, log};
 use crate::cx::{CancelReason, Cx};
+use crate::drive::spawn;
 use crate::observe;
 use crate::status::{Code, Result, Started, Status};
 use crate::wire::Streams;
@@ -153,7 +154,7 @@ impl Begun {
         if let Some(deadline) = running.cx.deadline() {
             running.timer = Some(Box::pin(sleep_until(deadline)));
         }
-        tokio::spawn(running);
+        spawn(running);
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tokio_fabric::testing::Net;
-use tokio_fabric::{Backend, Driver};
-use tokio_fabric_rpc::{Channel, Code, Server, Started};
+use tokio_fabric::{Backend, Driver, ErrorKind, local};
+use tokio_fabric_rpc::{Channel, Code, Cx, Result, Server, Started};
 
 use super::{Handlers, ProbeClient, ProbeServer, expect};
 
@@ -174,4 +174,61 @@ fn calls_and_drains_of_a_runtime_with_timers_are_awaited_in_any() {
     bare.block_on(nowhere.refresh()).unwrap();
     bare.block_on(server.drain(Duration::from_secs(1)));
     futures::executor::block_on(there.close());
+}
+
+#[tokio_fabric_rpc::service]
+trait Where {
+    /// The thread that the handler runs on, from beginning to end.
+    async fn thread(&self, cx: &Cx) -> Result<String>;
+}
+
+struct Here;
+
+impl Where for Here {
+    async fn thread(&self, _: &Cx) -> Result<String> {
+        let name = || format!("{:?}", std::thread::current().id());
+        let begun = name();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+            assert_eq!(name(), begun);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(name(), begun);
+        Ok(begun)
+    }
+}
+
+/// `in_domain`: "calls are then made, and handlers run, on that thread"; a channel and a server
+/// share the domain, and end with it.
+#[test]
+fn calls_share_the_thread_of_their_domain() {
+    for backend in [Backend::Epoll, Backend::IoUring] {
+        let net = Net::on(backend);
+        let fabric = net.fabric().unwrap();
+        let domain = match fabric.domain().driver(Driver::Local).open() {
+            Err(error) if error.kind() == ErrorKind::Unsupported => continue,
+            opened => opened.unwrap(),
+        };
+        let ended = local::block_on(&domain, async {
+            let server = Server::new().fabric(&fabric).in_domain(&domain);
+            let server = server.add(WhereServer::new(Here));
+            let listening = server.bind("127.0.0.1:0").await.unwrap();
+            let builder = Channel::builder().fabric(&fabric).in_domain(&domain);
+            let channel = builder.connect(listening.local_addr()).await.unwrap();
+            let client = WhereClient::over(channel);
+            let here = format!("{:?}", std::thread::current().id());
+            for _ in 0..100 {
+                assert_eq!(client.thread().await.unwrap(), here);
+            }
+            let elsewhere = client.clone();
+            let called = tokio::spawn(async move { elsewhere.thread().await });
+            assert_eq!(called.await.unwrap().unwrap(), here);
+            let limit = client.thread().deadline(Duration::from_micros(1)).await;
+            assert_eq!(limit.unwrap_err().code(), Code::DeadlineExceeded);
+            (client, listening)
+        });
+        let (client, _listening) = ended.unwrap();
+        let status = runtime().block_on(client.thread().into_future());
+        expect(&status.unwrap_err(), Code::Unavailable, Started::NotStarted);
+    }
 }

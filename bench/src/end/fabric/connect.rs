@@ -32,6 +32,11 @@ thread_local! {
     static OF_THIS_THREAD: Cell<Option<(Fabric, Domain)>> = const { Cell::new(None) };
 }
 
+/// The domain whose driver runs on this thread, for the one that asks first.
+pub fn take_opened() -> Option<(Fabric, Domain)> {
+    OF_THIS_THREAD.take()
+}
+
 /// Runs an end on this thread, beside the driver of its domain.
 pub fn on_own_thread(
     how: subject::Fabric,
@@ -97,7 +102,7 @@ impl DomainSetup {
         how: subject::Fabric,
         drivers: usize,
     ) -> Result<(Fabric, Domain)> {
-        if let Some(opened) = OF_THIS_THREAD.take() {
+        if let Some(opened) = take_opened() {
             return Ok(opened);
         }
         let hints = match how.is_secure {

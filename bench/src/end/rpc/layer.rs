@@ -10,6 +10,7 @@ use tokio_fabric::domain::DomainBuilder;
 use tokio_fabric::{Fabric, Hints};
 use tokio_fabric_rpc::{Channel, Cx, Lend, Push, Server, service};
 
+use super::super::fabric::connect::take_opened;
 use super::super::secure;
 use super::super::{local_path, payload, say, server_of};
 use super::{Caller, SMALL, cancel, check, drain, message, mixed, overload, stamp};
@@ -96,9 +97,10 @@ async fn serve(config: EndConfig, how: subject::Layer) -> Result<()> {
     };
     let server = Server::new().add(EchoServer::new(service));
     let server = server.domain(move |domain| set_up(domain, how));
-    let server = match fabric(how)? {
-        Some(fabric) => server.fabric(&fabric),
-        None => server,
+    let server = match (fabric(how)?, take_opened()) {
+        (Some(fabric), _) => server.fabric(&fabric),
+        (None, Some((fabric, domain))) => server.fabric(&fabric).in_domain(&domain),
+        (None, None) => server,
     };
     let listening = server.bind(config.job.any_port()).await?;
     say("PORT", listening.local_addr().port());
@@ -130,9 +132,10 @@ impl Caller for Layer {
 
 async fn call(config: EndConfig, how: subject::Layer) -> Result<()> {
     let builder = Channel::builder().domain(move |domain| set_up(domain, how));
-    let builder = match fabric(how)? {
-        Some(fabric) => builder.fabric(&fabric),
-        None => builder,
+    let builder = match (fabric(how)?, take_opened()) {
+        (Some(fabric), _) => builder.fabric(&fabric),
+        (None, Some((fabric, domain))) => builder.fabric(&fabric).in_domain(&domain),
+        (None, None) => builder,
     };
     let client = EchoClient::over(builder.connect(server_of(&config)).await?);
     let job = &config.job;
