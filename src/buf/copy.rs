@@ -168,23 +168,40 @@ pub(super) unsafe fn copy_shared(from: Span, from_at: usize, to: Span, to_at: us
             at += block.len();
         }
     };
-    let misaligned = |span: Span, at: usize| span.as_ptr().addr().wrapping_add(at) % WORD;
-    let past_word = misaligned(from, from_at);
-    if past_word != misaligned(to, to_at) {
-        return copy_by_block(0, len);
+    let past_word = |span: Span, at: usize| span.as_ptr().addr().wrapping_add(at) % WORD;
+    // From here on words are stored whole. Each is put together of the two words of the source that
+    // it lies in, if it does not lie in one: those are within the segment too.
+    let mut head = (WORD - past_word(to, to_at)) % WORD;
+    let past = past_word(from, from_at + head);
+    if from_at + head < past {
+        head += WORD;
     }
-    let head = ((WORD - past_word) % WORD).min(len);
-    let words_end = head + (len - head) / WORD * WORD;
+    let head = head.min(len);
     copy_by_block(0, head);
-    for at in (head..words_end).step_by(WORD) {
-        // SAFETY: both words are aligned, and end within their segments, as was checked; the rest
-        // is the caller's promise.
-        unsafe {
-            let word = word_at(from, from_at + at).load(Relaxed);
-            word_at(to, to_at + at).store(word, Relaxed);
+    let mut done = head;
+    // SAFETY: the offsets below are those of aligned words that end within the segments; the rest
+    // is the caller's promise.
+    let load = |at: usize| u64::from_le(unsafe { word_at(from, at) }.load(Relaxed));
+    let store = |at: usize, word: u64| {
+        // SAFETY: as above.
+        unsafe { word_at(to, at) }.store(word.to_le(), Relaxed);
+    };
+    if past == 0 {
+        while len - done >= WORD {
+            store(to_at + done, load(from_at + done));
+            done += WORD;
+        }
+    } else if len - done >= WORD {
+        let shift = 8 * past;
+        let mut low = load(from_at + done - past);
+        while len - done >= WORD && from.len() - (from_at + done - past) >= 2 * WORD {
+            let high = load(from_at + done - past + WORD);
+            store(to_at + done, (low >> shift) | (high << (64 - shift)));
+            low = high;
+            done += WORD;
         }
     }
-    copy_by_block(words_end, len);
+    copy_by_block(done, len);
 }
 
 /// Atomic read-modify-write of the `size` bytes (1, 2, 4 or 8) at `offset` of `segment`: calls

@@ -200,9 +200,7 @@ impl Port {
             if state.io.stage.is_some() || left.is_spent() {
                 break;
             }
-            if !acks_can_wait(state, left) {
-                self.transmit(state, left);
-            }
+            self.transmit(state, left);
             self.arm(state);
         }
         moved
@@ -331,8 +329,9 @@ impl Port {
     }
 }
 
-/// True if nothing is to be sent but a few acks, and more bytes of the peer may be here: the acks
-/// go out as one frame when there are none, at the latest at the end of the turn.
+/// True if nothing is to be sent but a few acks of frames that came through a stage, and more bytes
+/// of the peer may be here: the acks go out as one frame when there are none, at the latest at the
+/// end of the turn. The ack of a large payload, which is received directly, does not wait.
 fn acks_can_wait(state: &PortState, left: &Budget) -> bool {
     !left.is_spent() && state.machine.owes_few_acks()
 }
