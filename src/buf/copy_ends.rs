@@ -39,10 +39,12 @@ impl SharedBytes<'_> {
         }
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     fn split_front(&mut self, len: usize) -> Self {
         assert!(len <= self.len, "a part lies within its range");
         let front = SharedBytes { len, ..*self };
@@ -50,12 +52,14 @@ impl SharedBytes<'_> {
         front
     }
 
+    #[inline]
     fn read(&self, into: &mut [u8]) {
         assert!(into.len() <= self.len, "only bytes of the range are read");
         // SAFETY: the type's invariant.
         unsafe { copy::read_shared(self.segment, self.at, into) }
     }
 
+    #[inline]
     fn write(&self, from: &[u8]) {
         assert!(from.len() <= self.len, "bytes are written within the range");
         // SAFETY: the type's invariant.
@@ -70,6 +74,7 @@ pub(crate) enum CopyFrom<'a> {
 }
 
 impl<'a> CopyFrom<'a> {
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
             CopyFrom::Slice(bytes) => bytes.len(),
@@ -78,6 +83,7 @@ impl<'a> CopyFrom<'a> {
     }
 
     /// Takes the first bytes, which must be there.
+    #[inline]
     pub(super) fn split_front(&mut self, len: usize) -> CopyFrom<'a> {
         match self {
             CopyFrom::Slice(bytes) => {
@@ -90,6 +96,7 @@ impl<'a> CopyFrom<'a> {
     }
 
     /// Copies all bytes to a slice of the same length.
+    #[inline]
     pub(crate) fn read(&self, into: &mut [u8]) {
         debug_assert_eq!(self.len(), into.len());
         match self {
@@ -102,6 +109,7 @@ impl<'a> CopyFrom<'a> {
     ///
     /// # Safety
     /// As for [`copy::write_plain`].
+    #[inline]
     pub(super) unsafe fn read_plain(&self, into: Span) {
         debug_assert_eq!(self.len(), into.len());
         // SAFETY: the caller's promise, and the invariant of shared bytes.
@@ -117,6 +125,7 @@ impl<'a> CopyFrom<'a> {
     ///
     /// # Safety
     /// As for [`copy::write_shared`].
+    #[inline]
     pub(super) unsafe fn read_shared(&self, segment: Span, at: usize) {
         // SAFETY: the caller's promise, and the invariant of shared bytes.
         unsafe {
@@ -158,6 +167,7 @@ pub(crate) enum CopyTo<'a> {
 }
 
 impl<'a> CopyTo<'a> {
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
             CopyTo::Slice(bytes) => bytes.len(),
@@ -166,6 +176,7 @@ impl<'a> CopyTo<'a> {
     }
 
     /// Takes the room of the first bytes, which must be there.
+    #[inline]
     pub(super) fn split_front(&mut self, len: usize) -> CopyTo<'a> {
         match self {
             CopyTo::Slice(bytes) => {
@@ -178,6 +189,7 @@ impl<'a> CopyTo<'a> {
     }
 
     /// Fills all of it from a slice of the same length.
+    #[inline]
     pub(crate) fn write(&mut self, from: &[u8]) {
         debug_assert_eq!(self.len(), from.len());
         match self {
@@ -190,6 +202,7 @@ impl<'a> CopyTo<'a> {
     ///
     /// # Safety
     /// As for [`copy::read_plain`].
+    #[inline]
     pub(super) unsafe fn write_plain(&mut self, from: Span) {
         debug_assert_eq!(self.len(), from.len());
         // SAFETY: the caller's promise, and the invariant of shared bytes.
@@ -205,6 +218,7 @@ impl<'a> CopyTo<'a> {
     ///
     /// # Safety
     /// As for [`copy::read_shared`].
+    #[inline]
     pub(super) unsafe fn write_shared(&mut self, segment: Span, at: usize) {
         // SAFETY: the caller's promise, and the invariant of shared bytes.
         unsafe {

@@ -277,6 +277,7 @@ impl OwnedBuffer {
     ///
     /// # Safety
     /// Nothing touches that range through the span meanwhile.
+    #[inline]
     pub(super) unsafe fn write(&mut self, offset: usize, bytes: &CopyFrom<'_>) {
         // Writing to what may be read-only memory must not depend on a debug assertion.
         assert!(
@@ -295,6 +296,7 @@ impl OwnedBuffer {
     ///
     /// # Safety
     /// Nothing writes to that range through the span meanwhile.
+    #[inline]
     pub(super) unsafe fn read(&self, offset: usize, into: &mut CopyTo<'_>) {
         assert!(!self.is_opaque(), "such memory is only part of a region");
         let from = self.initialized().part(offset, into.len());

@@ -201,11 +201,13 @@ impl Payload {
 
     /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each part that
     /// a peer's operation uses; if one refuses, bytes before it have been copied and none after.
+    #[inline]
     pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         self.copy_in_from(offset, CopyFrom::Slice(bytes))
     }
 
     /// As [`copy_in`](Self::copy_in), from wherever the bytes are.
+    #[inline]
     pub(crate) fn copy_in_from(
         &mut self,
         offset: usize,
@@ -253,11 +255,13 @@ impl Payload {
     }
 
     /// Copies from `offset`; all of the range must lie within. Gates as for [`Payload::copy_in`].
+    #[inline]
     pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         self.copy_out_to(offset, CopyTo::Slice(into))
     }
 
     /// As [`copy_out`](Self::copy_out), to wherever there is room.
+    #[inline]
     pub(crate) fn copy_out_to(
         &self,
         offset: usize,
