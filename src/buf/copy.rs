@@ -156,17 +156,14 @@ pub(super) unsafe fn store_shared(segment: Span, offset: usize, from: Span) {
 pub(super) unsafe fn copy_shared(from: Span, from_at: usize, to: Span, to_at: usize, len: usize) {
     assert_within(from, from_at, len);
     assert_within(to, to_at, len);
-    let copy_by_block = |begin: usize, end: usize| {
-        let mut block = [0; 512];
-        let mut at = begin;
-        while at < end {
-            let block = &mut block[..(end - at).min(512)];
-            // SAFETY: the caller's promises.
-            unsafe { read_shared(from, from_at + at, block) };
-            // SAFETY: the caller's promises.
-            unsafe { write_shared(to, to_at + at, block) };
-            at += block.len();
-        }
+    // Fewer bytes than two words.
+    let copy_few = |begin: usize, end: usize| {
+        let mut few = [0; 2 * WORD];
+        let few = &mut few[..end - begin];
+        // SAFETY: the caller's promises.
+        unsafe { read_shared(from, from_at + begin, few) };
+        // SAFETY: the caller's promises.
+        unsafe { write_shared(to, to_at + begin, few) };
     };
     let past_word = |span: Span, at: usize| span.as_ptr().addr().wrapping_add(at) % WORD;
     // From here on words are stored whole. Each is put together of the two words of the source that
@@ -177,7 +174,7 @@ pub(super) unsafe fn copy_shared(from: Span, from_at: usize, to: Span, to_at: us
         head += WORD;
     }
     let head = head.min(len);
-    copy_by_block(0, head);
+    copy_few(0, head);
     let mut done = head;
     // SAFETY: the offsets below are those of aligned words that end within the segments; the rest
     // is the caller's promise.
@@ -201,7 +198,7 @@ pub(super) unsafe fn copy_shared(from: Span, from_at: usize, to: Span, to_at: us
             done += WORD;
         }
     }
-    copy_by_block(done, len);
+    copy_few(done, len);
 }
 
 /// Atomic read-modify-write of the `size` bytes (1, 2, 4 or 8) at `offset` of `segment`: calls

@@ -23,9 +23,8 @@ pub(crate) struct SharedBytes<'a> {
 
 impl SharedBytes<'_> {
     /// # Safety
-    /// As for [`copy::read_shared`], for as long as the value is there; for one that is written to,
-    /// the memory is writable.
-    pub(crate) unsafe fn new(segment: Span, at: usize, len: usize) -> Self {
+    /// As for [`copy::read_shared`], for as long as the value is there.
+    unsafe fn new(segment: Span, at: usize, len: usize) -> Self {
         let end = at.checked_add(len);
         assert!(
             end.is_some_and(|end| end <= segment.len()),
@@ -37,11 +36,6 @@ impl SharedBytes<'_> {
             len,
             lives: PhantomData,
         }
-    }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.len
     }
 
     #[inline]
@@ -65,6 +59,22 @@ impl SharedBytes<'_> {
         // SAFETY: the type's invariant.
         unsafe { copy::write_shared(self.segment, self.at, from) }
     }
+
+    /// Calls `pass` with one part after the other, its place, and room for its bytes.
+    fn try_blocks<E>(
+        &mut self,
+        mut pass: impl FnMut(&Self, usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut stage, mut at) = (Stage::take(), 0);
+        while self.len > 0 {
+            let block = stage.spare();
+            let len = block.len().min(self.len);
+            let part = self.split_front(len);
+            pass(&part, at, &mut block[..len])?;
+            at += len;
+        }
+        Ok(())
+    }
 }
 
 /// Bytes to copy.
@@ -74,6 +84,16 @@ pub(crate) enum CopyFrom<'a> {
 }
 
 impl<'a> CopyFrom<'a> {
+    /// Bytes of a segment of shared memory.
+    ///
+    /// # Safety
+    /// As for [`copy::read_shared`], for as long as the value is there.
+    #[inline]
+    pub(crate) unsafe fn shared(segment: Span, at: usize, len: usize) -> Self {
+        // SAFETY: the caller's promise.
+        CopyFrom::Shared(unsafe { SharedBytes::new(segment, at, len) })
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
@@ -143,30 +163,33 @@ impl<'a> CopyFrom<'a> {
         &mut self,
         mut write: impl FnMut(usize, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let range = match self {
-            CopyFrom::Slice(bytes) => return write(0, bytes),
-            CopyFrom::Shared(range) => range,
-        };
-        let (mut stage, mut at) = (Stage::take(), 0);
-        while range.len > 0 {
-            let block = stage.spare();
-            let len = block.len().min(range.len);
-            let block = &mut block[..len];
-            range.split_front(len).read(block);
-            write(at, block)?;
-            at += len;
+        match self {
+            CopyFrom::Slice(bytes) => write(0, bytes),
+            CopyFrom::Shared(range) => range.try_blocks(|part, at, block| {
+                part.read(block);
+                write(at, block)
+            }),
         }
-        Ok(())
     }
 }
 
-/// CopyTo to copy to.
+/// Room for bytes that are copied.
 pub(crate) enum CopyTo<'a> {
     Slice(&'a mut [u8]),
     Shared(SharedBytes<'a>),
 }
 
 impl<'a> CopyTo<'a> {
+    /// Room in a segment of shared memory.
+    ///
+    /// # Safety
+    /// As for [`copy::write_shared`], for as long as the value is there.
+    #[inline]
+    pub(crate) unsafe fn shared(segment: Span, at: usize, len: usize) -> Self {
+        // SAFETY: the caller's promise.
+        CopyTo::Shared(unsafe { SharedBytes::new(segment, at, len) })
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
@@ -236,19 +259,13 @@ impl<'a> CopyTo<'a> {
         &mut self,
         mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let range = match self {
-            CopyTo::Slice(bytes) => return read(0, bytes),
-            CopyTo::Shared(range) => range,
-        };
-        let (mut stage, mut at) = (Stage::take(), 0);
-        while range.len > 0 {
-            let block = stage.spare();
-            let len = block.len().min(range.len);
-            let block = &mut block[..len];
-            read(at, block)?;
-            range.split_front(len).write(block);
-            at += len;
+        match self {
+            CopyTo::Slice(bytes) => read(0, bytes),
+            CopyTo::Shared(range) => range.try_blocks(|part, at, block| {
+                read(at, block)?;
+                part.write(block);
+                Ok(())
+            }),
         }
-        Ok(())
     }
 }

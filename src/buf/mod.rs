@@ -68,7 +68,7 @@ pub use traits::{
 pub(crate) use access_error::AccessError;
 pub(crate) use attached::RegionTraits;
 pub(crate) use buffer_cursor::BufferCursor;
-pub(crate) use copy_ends::{CopyFrom, CopyTo, SharedBytes};
+pub(crate) use copy_ends::{CopyFrom, CopyTo};
 pub(crate) use device::SharedHmemOps;
 pub(crate) use memory::{Memory, RegionUse};
 pub(crate) use owned_buffer::{OwnedBuffer, OwnedBuffers};

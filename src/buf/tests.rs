@@ -458,20 +458,23 @@ proptest! {
         let mut ring = vec![0u64; 160];
         let ring = Span::new(ring.as_mut_ptr().cast(), 1280);
         // SAFETY: the words are there to the end of the test, and are touched so alone.
-        let range = |at, len| unsafe { SharedBytes::new(ring, at, len) };
+        let (from, to) = unsafe {
+            (
+                |at, len| CopyFrom::shared(ring, at, len),
+                |at, len| CopyTo::shared(ring, at, len),
+            )
+        };
         let mut payload = Payload::from_parts(vec![piece(kind, &new, skips.0, 3)]);
-        let room = CopyTo::Shared(range(skips.1, len));
-        payload.copy_out_to(0, room).unwrap();
+        payload.copy_out_to(0, to(skips.1, len)).unwrap();
         let mut seen = vec![1; 1280];
-        CopyFrom::Shared(range(0, 1280)).read(&mut seen);
+        from(0, 1280).read(&mut seen);
         let mut expected = vec![0; 1280];
         expected[skips.1..skips.1 + len].copy_from_slice(&new);
         prop_assert_eq!(&seen, &expected);
 
         let turned: Vec<u8> = new.iter().map(|byte| !byte).collect();
-        CopyTo::Shared(range(skips.1, len)).write(&turned);
-        let from = CopyFrom::Shared(range(skips.1, len));
-        payload.copy_in_from(0, from).unwrap();
+        to(skips.1, len).write(&turned);
+        payload.copy_in_from(0, from(skips.1, len)).unwrap();
         let mut seen = vec![0; len];
         payload.copy_out(0, &mut seen).unwrap();
         prop_assert_eq!(seen, turned);

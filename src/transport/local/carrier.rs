@@ -19,7 +19,7 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use super::ring::{RingReader, RingWriter};
-use crate::buf::{AccessError, CopyFrom, CopyTo, SendBatch, Stage};
+use crate::buf::{AccessError, SendBatch, Stage};
 use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{DIRECT_PIECE_MAX, LOCAL_PIECE_LEN};
@@ -207,8 +207,8 @@ impl LocalCarrier {
         len: usize,
     ) -> (usize, Option<AccessError>) {
         let mut written = 0;
-        for place in self.writer.room_for(len) {
-            let (wanted, room) = (place.len(), CopyTo::Shared(place));
+        for room in self.writer.room_for(len) {
+            let wanted = room.len();
             let (count, refused) = batch.copy_out(skipped + written, room);
             written += count;
             if count < wanted || refused.is_some() {
@@ -366,7 +366,6 @@ impl LocalCarrier {
         let mut count = 0;
         for bytes in self.reader.bytes(len) {
             let (at, len) = (direct.offset + copied + count, bytes.len());
-            let bytes = CopyFrom::Shared(bytes);
             if let Err(refused) = direct.payload.copy_in_from(at, bytes) {
                 return (count, Some(refused));
             }

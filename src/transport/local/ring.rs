@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::param::page_size;
 
 use super::memory::{Mapping, SharedFile};
-use crate::buf::{CopyFrom, SharedBytes, Span};
+use crate::buf::{CopyFrom, CopyTo, Span};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::AwaitedCount;
 
@@ -88,19 +88,13 @@ impl RingMemory {
         Span::new(self.bytes.start().as_ptr(), self.bytes.len())
     }
 
-    /// Returns where the bytes from a number on lie: up to the ring's end, and from its beginning.
+    /// Returns where the bytes from a number on lie, as place and length: up to the ring's end, and
+    /// from its beginning.
     #[inline]
-    fn parts(&self, number: u64, len: usize) -> [SharedBytes<'_>; 2] {
+    fn parts(&self, number: u64, len: usize) -> [(usize, usize); 2] {
         let (at, here) = self.place(number);
         let first = len.min(here);
-        // SAFETY: the span is the whole ring, mapped as long as `self` is borrowed, and for writing
-        // in its writer; this process reaches this mapping by these ranges alone.
-        unsafe {
-            [
-                SharedBytes::new(self.span(), at, first),
-                SharedBytes::new(self.span(), 0, len - first),
-            ]
-        }
+        [(at, first), (0, len - first)]
     }
 
     /// Returns where a byte lies, and how many follow it before the ring begins again.
@@ -231,18 +225,21 @@ impl RingWriter {
 
     /// Returns the place of the next `len` bytes, which there must be room for, in two parts around
     /// the end of the ring. What is written there is not published.
-    pub(super) fn room_for(&mut self, len: usize) -> [SharedBytes<'_>; 2] {
+    pub(super) fn room_for(&mut self, len: usize) -> [CopyTo<'_>; 2] {
         let room = self.ring.len() - (self.written - self.read);
         assert!(len as u64 <= room, "bytes are written where there is room");
-        self.ring.parts(self.written, len)
+        // SAFETY: the span is the whole ring, mapped for writing as long as `self` is borrowed; this
+        // process reaches this mapping by these ranges alone.
+        (self.ring.parts(self.written, len))
+            .map(|(at, len)| unsafe { CopyTo::shared(self.ring.span(), at, len) })
     }
 
     #[cfg(test)]
     pub(super) fn write(&mut self, bytes: &[u8]) {
         let mut bytes = bytes;
-        for part in self.room_for(bytes.len()) {
+        for mut part in self.room_for(bytes.len()) {
             let (now, rest) = bytes.split_at(part.len());
-            crate::buf::CopyTo::Shared(part).write(now);
+            part.write(now);
             bytes = rest;
         }
     }
@@ -335,10 +332,13 @@ impl RingReader {
 
     /// Returns the next `len` bytes, which must be available, in two parts around the end of the
     /// ring.
-    pub(super) fn bytes(&self, len: usize) -> [SharedBytes<'_>; 2] {
+    pub(super) fn bytes(&self, len: usize) -> [CopyFrom<'_>; 2] {
         let available = self.written - self.read;
         assert!(len as u64 <= available, "only what is available is read");
-        self.ring.parts(self.read, len)
+        // SAFETY: the span is the whole ring, mapped as long as `self` is borrowed; this process
+        // reaches this mapping by these ranges alone.
+        (self.ring.parts(self.read, len))
+            .map(|(at, len)| unsafe { CopyFrom::shared(self.ring.span(), at, len) })
     }
 
     /// Copies the next bytes, which must be available.
@@ -346,7 +346,7 @@ impl RingReader {
         let mut into = into;
         for part in self.bytes(into.len()) {
             let (now, rest) = into.split_at_mut(part.len());
-            CopyFrom::Shared(part).read(now);
+            part.read(now);
             into = rest;
         }
     }
