@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::num::NonZeroU32;
 
-use crate::buf::{Payload, RegionUse};
+use crate::buf::{AccessError, Payload, RegionUse};
 use crate::error::{Error, Refusal};
 use crate::info::{Caps, SideCaps};
 use crate::limits::HEADER_SIZE_MAX;
@@ -17,7 +17,7 @@ use crate::proto::{
     MessageKind, OpKind, Operation, PostOptions, PostedReceive, RdmParams, ReadCount, Receives,
     SendOrder, SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
 };
-use crate::slab::Key;
+use crate::slab::{Key, Slab};
 use crate::sync::OwnedRecord;
 use crate::wire::{
     ByteOrder, Capabilities, ControlFrame, ControlKind, FrameHeader, NamedContexts, PeerData,
@@ -61,7 +61,7 @@ pub fn decode_header(bytes: &[u8]) {
 /// Receives with a thousand different tags, which the connections of an endpoint share.
 #[allow(missing_debug_implementations, reason = "no interface")]
 pub struct Matching {
-    matcher: SharedMatcher<()>,
+    matcher: SharedMatcher,
     next: u64,
 }
 
@@ -76,16 +76,13 @@ impl Matching {
         matcher.attach(ConnectionId(1), SourceId(1));
         let mut matching = Matching { matcher, next: 0 };
         for tag in 0..1000 {
-            let options = PostOptions::default();
-            let record = Operation::new(OpKind::Receive, Payload::empty(), (), options);
-            matching.post(tag, OwnedRecord::new(record));
+            matching.post(tag);
         }
         matching
     }
 
-    fn post(&mut self, tag: u64, record: OwnedRecord<Operation<()>>) {
+    fn post(&mut self, tag: u64) {
         let receive = PostedReceive {
-            record,
             wanted: MatchCriteria::Tagged { tag, ignore: 0 },
             source: None,
             order: 0,
@@ -106,11 +103,12 @@ impl Matching {
             data: None,
             order: 0,
         };
-        let arrived = self.matcher.begin_message(&mut arrival, |()| None);
-        let ArrivalOutcome::Matched(receive) = arrived else {
-            panic!("it is posted");
-        };
-        self.post(tag, receive.record);
+        let arrived = self.matcher.begin_message(&mut arrival, |_| false);
+        assert!(
+            matches!(arrived, ArrivalOutcome::Matched(_)),
+            "it is posted"
+        );
+        self.post(tag);
     }
 }
 
@@ -137,20 +135,61 @@ impl Host<()> for UnlimitedHost {
         SideCaps::ALL.has(need)
     }
 
-    fn shared(&mut self) -> Option<&mut dyn Receives<()>> {
-        self.shared.as_mut().map(|it| it as &mut dyn Receives<()>)
+    fn shared(&mut self) -> Option<&mut dyn Receives> {
+        self.shared.as_mut().map(|it| it as &mut dyn Receives)
     }
 }
 
 /// The receives of a connectionless endpoint with one connection; every message finds a receive.
-struct SharedReceives(SharedMatcher<()>);
+struct SharedReceives {
+    matcher: SharedMatcher,
+    records: Slab<OwnedRecord<Operation<()>>>,
+    ended: Option<OwnedRecord<Operation<()>>>,
+}
 
-impl Receives<()> for SharedReceives {
-    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<()> {
-        self.0.begin_message(arrival, |()| None)
+impl SharedReceives {
+    fn post(&mut self, tag: u64, payload: Payload) {
+        let record = Operation::new(OpKind::Receive, payload, (), PostOptions::default());
+        let receive = PostedReceive {
+            wanted: MatchCriteria::Tagged { tag, ignore: 0 },
+            source: None,
+            order: 0,
+            key: self.records.insert(OwnedRecord::new(record)),
+        };
+        black_box(self.matcher.post(receive));
+    }
+}
+
+impl Receives for SharedReceives {
+    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<(Key, Payload)> {
+        let _ = arrival;
+        unreachable!("a message comes whole")
     }
 
-    fn receive_ended(&mut self, _: Key) {}
+    fn take_message(&mut self, arrival: &mut Arrival, bytes: &[u8]) -> bool {
+        let begun = self.matcher.begin_message(arrival, |_| false);
+        let ArrivalOutcome::Matched(matched) = begun else {
+            unreachable!("a receive is posted")
+        };
+        let record = self.records.remove(matched.receive.key);
+        let mut record = record.expect("it is posted");
+        let mut payload = record.take_payload();
+        payload.copy_in(0, bytes).expect("its memory is there");
+        record.payload = Some(payload);
+        record.set_end(Ok(()), bytes.len());
+        record.end.tag = arrival.kind.tag();
+        record.end.origin = Some(arrival.origin());
+        self.ended = Some(record);
+        true
+    }
+
+    fn take_buffer(&mut self, _: Key) -> Payload {
+        unreachable!("a message comes whole")
+    }
+
+    fn end_receive(&mut self, _: Key, _: UnexpectedMessage, _: Option<AccessError>) {
+        unreachable!("a message comes whole")
+    }
 
     fn held_messages(&self) -> u64 {
         0
@@ -168,11 +207,11 @@ impl Receives<()> for SharedReceives {
         unreachable!("a receive is posted")
     }
 
-    fn begin_announcement(&mut self, _: &mut Announcement) -> ArrivalOutcome<()> {
+    fn begin_announcement(&mut self, _: &mut Announcement) -> ArrivalOutcome<Key> {
         unreachable!("nothing is announced")
     }
 
-    fn poll_clear_to_send(&mut self) -> Option<ClearToSend<()>> {
+    fn poll_clear_to_send(&mut self) -> Option<ClearToSend> {
         None
     }
 
@@ -180,12 +219,12 @@ impl Receives<()> for SharedReceives {
         unreachable!("nothing is announced")
     }
 
-    fn requeue_receive(&mut self, _: PostedReceive<()>, _: Error) {
+    fn requeue_receive(&mut self, _: Key, _: Option<Payload>, _: Error) {
         unreachable!("the connection lives")
     }
 
-    fn requeue_message(&mut self, _: UnexpectedMessage) {
-        unreachable!("no receive is dropped")
+    fn fail_receive(&mut self, _: Key, _: Option<Payload>, _: Error) {
+        unreachable!("the connection lives")
     }
 }
 
@@ -257,7 +296,11 @@ impl SteppedConnection {
         let response = request.response(NonZeroU32::MIN, None).encode();
         SteppedConnection::connected(
             machine,
-            Some(SharedReceives(matcher)),
+            Some(SharedReceives {
+                matcher,
+                records: Slab::new(),
+                ended: None,
+            }),
             response.to_vec().into(),
         )
     }
@@ -395,21 +438,12 @@ impl SteppedConnection {
     /// As `receive`, for a tagged message and a receive that the connections of an endpoint share.
     pub fn receive_shared(&mut self, message: &[u8]) {
         let payload = self.take_buffer();
-        let record = Operation::new(OpKind::Receive, payload, (), PostOptions::default());
-        let receive = PostedReceive {
-            record: OwnedRecord::new(record),
-            wanted: MatchCriteria::Tagged {
-                tag: TAG,
-                ignore: 0,
-            },
-            source: None,
-            order: 0,
-            key: Key::from_bits(0),
-        };
         let shared = self.host.shared.as_mut().expect("of a peer");
-        black_box(shared.0.post(receive));
+        shared.post(TAG, payload);
         self.match_or_admit(message);
-        self.end();
+        let shared = self.host.shared.as_mut().expect("of a peer");
+        let mut ended = shared.ended.take().expect("its message has come");
+        self.buffer = Some(ended.take_payload());
     }
 
     fn take_buffer(&mut self) -> Payload {

@@ -270,9 +270,8 @@ pub struct ReceiveStats {
 pub struct ReceiveContextStats {
     /// Receives, and the messages that wait for them.
     pub receives: ReceiveStats,
-    /// Receives that have ended here: with a message that had arrived before, or without a message.
-    /// A receive that a connection's message was received into directly is counted by the endpoint
-    /// of the connection.
+    /// Receives that have ended without a message, or with one of an endpoint that was closed before.
+    /// A receive that has got a message is counted by the endpoint whose connection brought it.
     pub ended: OperationCounts,
 }
 

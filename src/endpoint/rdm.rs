@@ -153,9 +153,7 @@ impl OpOwner for Inner {
     /// On return the message of the receive is back in its place, or will be as soon as all of it
     /// has arrived.
     fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
-        if self.receives.withdraw(key, awaited) {
-            self.rdm.detach_receive(key);
-        }
+        self.receives.withdraw(key, awaited);
     }
 
     fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {

@@ -142,9 +142,7 @@ impl OpOwner for ContextInner {
     /// On return the message of the receive is back in its place, or will be as soon as all of it
     /// has arrived.
     fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
-        if self.context.receives().withdraw(key, awaited) {
-            self.context.detach_receive(key);
-        }
+        self.context.receives().withdraw(key, awaited);
     }
 
     fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {

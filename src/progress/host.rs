@@ -68,10 +68,10 @@ impl Host<Report> for PortHost<'_> {
         self.port.engine.demands_tags
     }
 
-    fn shared(&mut self) -> Option<&mut dyn Receives<Report>> {
+    fn shared(&mut self) -> Option<&mut dyn Receives> {
         self.receives
             .as_mut()
-            .map(|receives| &mut **receives as &mut dyn Receives<Report>)
+            .map(|receives| &mut **receives as &mut dyn Receives)
     }
 }
 

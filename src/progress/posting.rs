@@ -234,34 +234,6 @@ impl Port {
         self.publish_and_wake(&mut state);
     }
 
-    /// Detaches a shared receive whose future was dropped. If this port has the receive, its
-    /// message is requeued as soon as it is complete, before any later one, and true is returned. A
-    /// result that is still to be delivered is delivered now, which requeues its message.
-    pub(crate) fn detach_receive(&self, receive: OpKey) -> bool {
-        let mut state = self.lock("detach receive");
-        let found = state.machine.detach_matched(receive).is_some();
-        self.publish_and_wake(&mut state);
-        found
-    }
-
-    /// Detaches a shared receive whose time limit has passed. If this port has the receive, its
-    /// message is requeued as soon as it is complete, and the receive's record is returned, which
-    /// has ended with this error; the error names the peer that has not sent all of the message.
-    pub(super) fn detach_timed(&self, receive: OpKey, error: &Error) -> Option<OpRecord> {
-        let mut state = self.lock("detach timed");
-        let found = state.machine.detach_matched(receive);
-        let error = state.about_peer(error.clone());
-        let parted = found.and_then(|op| {
-            let is_reported = !matches!(state.machine.token_mut(op), Some(Report::Counted));
-            let machine = &mut state.machine;
-            is_reported
-                .then(|| machine.part_with(op, Report::Counted, error))
-                .flatten()
-        });
-        self.publish_and_wake(&mut state);
-        parted
-    }
-
     /// Withdraws an operation that still waits for room, as the future of its acceptance is
     /// dropped.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {

@@ -13,12 +13,11 @@ use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{EndpointId, UserContext};
 use crate::log::{hold_event, is_logged};
 use crate::mr::Access;
-use crate::proto::{ConnEvent, InjectedEnds, Lifecycle, Receives};
+use crate::proto::{ConnEvent, InjectedEnds, Lifecycle};
 
 use super::closed::ClosedState;
 use super::completing::{CompletionContext, Undelivered};
 use super::port::{Port, PortState};
-use super::receive_context::message_of;
 use super::report::{OpRecord, Report};
 
 impl Port {
@@ -100,6 +99,9 @@ impl Port {
                 state.counts.connects += 1;
                 state.io.peer_processor.on_connected();
                 self.log_connected(state.io.peer);
+                if let Some(receives) = &mut state.receives {
+                    receives.set_peer(state.io.peer);
+                }
                 state.timers.cancel_alarm();
                 if let Some(slot) = state.bindings.connected.take() {
                     let link = state.io.link.as_ref();
@@ -193,15 +195,8 @@ impl Port {
         match context.deliver(op, &mut state.deferred.wakes) {
             Undelivered::Nothing => {}
             Undelivered::Memory(payload) => state.deferred.drops.push(payload),
-            Undelivered::Message(mut op) => {
-                // A receive of the connection's own is withdrawn in the connection itself.
-                if let Some(receives) = &mut state.receives
-                    && let Some(message) = message_of(&op)
-                {
-                    receives.requeue_message(message);
-                }
-                state.deferred.drops.push(op.take_payload());
-            }
+            // It is withdrawn in the connection itself.
+            Undelivered::Message(mut op) => state.deferred.drops.push(op.take_payload()),
         }
     }
 

@@ -86,19 +86,14 @@ impl Port {
             // 4. Arm the next receive, into the place that the machine plans for the next bytes.
             self.arm(state);
             // 5. Deliver completions, counters and events, in order. Wakers wait for the unlock.
-            // Then release messages of shared receives that were held behind these: others may
-            // deliver them now.
             self.publish(state);
-            let released = (state.receives.as_mut()).is_some_and(|shared| shared.release());
             // 6. Advance the link's state, which may end operations.
             self.advance_link(state, now);
             self.publish(state);
 
             // Completed operations make room for the backlog, and answers that were sent let
             // reading go on: no outcome will report either.
-            let again = released
-                || state.machine.wants_admission()
-                || sent && state.machine.is_read_paused();
+            let again = state.machine.wants_admission() || sent && state.machine.is_read_paused();
             if !moved && !again {
                 break;
             }

@@ -34,9 +34,9 @@ pub(crate) use dgram::{Dgram, DgramSizes};
 pub(crate) use event::ConnEvent;
 pub(crate) use matching::inbox::{InboxCounts, InboxId, InboxMessage, ReadCount};
 pub(crate) use matching::{
-    Announcement, ArmOutcome, Arrival, ArrivalOutcome, CanceledReceive, ClaimKey, ClaimedReceive,
-    ClearToSend, MatchCriteria, MatchResult, MessageKind, PostedReceive, ReceiveKey, SharedMatcher,
-    UnexpectedBudget, UnexpectedMessage,
+    Announcement, ArmOutcome, Arrival, ArrivalOutcome, ClaimKey, ClaimedReceive, ClearToSend,
+    MatchCriteria, MatchResult, MatchedReceive, MessageKind, PostedReceive, ReceiveKey,
+    SharedMatcher, UnexpectedBudget, UnexpectedMessage,
 };
 pub(crate) use op::{
     AtomicRequest, MessageOrigin, OpEnd, OpKey, OpKind, Operation, PostOptions, RefusedPost,
@@ -76,7 +76,7 @@ pub(crate) trait Host<T> {
 
     /// The receives that this connection shares with others; `None`: it has its own, in the order
     /// in which they were posted.
-    fn shared(&mut self) -> Option<&mut dyn Receives<T>> {
+    fn shared(&mut self) -> Option<&mut dyn Receives> {
         None
     }
 }

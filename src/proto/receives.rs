@@ -3,9 +3,10 @@
 //!
 //! Whether a connection's own receives take its messages, or some that connections share, is fixed
 //! when the connection is made (`conn/receive_side.rs`). A connection that shares has no matcher
-//! and asks its host through this trait. A receive that is matched becomes an operation of the
-//! connection that brings the message, and ends there. If the connection ends first, the receive is
-//! posted again in its place, unless it was for that peer or that message alone.
+//! and asks its host through this trait. The record of a receive stays in its context from post to
+//! end: a connection has the key of the receive that its message was matched with, and the
+//! buffer while bytes come. If the connection ends first, the receive is posted again in its place,
+//! unless it was for that peer or that message alone.
 //!
 //! A message that the receiver may have no room for is announced first
 //! (`conn/rendezvous_sender.rs`, `conn/rendezvous_receiver.rs`), and its bytes come when a receive
@@ -21,30 +22,29 @@
 //! messages for which the peer has no receive when it ends an idle connection: they go over the
 //! next one.
 
-use super::matching::{
-    Announcement, Arrival, ArrivalOutcome, ClearToSend, PostedReceive, UnexpectedMessage,
-};
+use super::matching::{Announcement, Arrival, ArrivalOutcome, ClearToSend, UnexpectedMessage};
 use super::op::OpKey;
+use crate::buf::{AccessError, Payload};
 use crate::error::Error;
 
-/// The shared receives, as one connection sees them. A receive that is matched here becomes an
-/// operation of the connection, which completes it with the message's source and tag.
-pub(crate) trait Receives<T> {
+/// The shared receives, as one connection sees them. Each receive that is matched here is ended by
+/// one call: [`end_receive`](Self::end_receive) with its message, or
+/// [`requeue_receive`](Self::requeue_receive) or [`fail_receive`](Self::fail_receive) without.
+pub(crate) trait Receives {
     /// Begins a message, and assigns its order. After [`ArrivalOutcome::Store`] the connection
     /// calls [`store_message`](Self::store_message) or [`abort_message`](Self::abort_message) for
     /// it, exactly once; after [`ArrivalOutcome::Stalled`] it stops reading, and asks again in its
     /// next turn.
-    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<T>;
+    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<(OpKey, Payload)>;
+
+    /// Takes a message that has come in full: copies it to the receive that it is matched with,
+    /// which ends, or to the store. `false`: it is stalled, or there is no memory for it; the
+    /// connection then [begins](Self::begin_message) it.
+    fn take_message(&mut self, arrival: &mut Arrival, bytes: &[u8]) -> bool;
 
     /// Stores an admitted message that has come in full, or completes a receive that was posted
-    /// meanwhile. Behind receives that are not reported yet the message is held before.
+    /// meanwhile.
     fn store_message(&mut self, message: UnexpectedMessage);
-
-    /// True while a message is held: the connection reads no further, so that its messages are
-    /// matched and reported in order.
-    fn is_holding(&self) -> bool {
-        false
-    }
 
     /// Gives up an admitted message that will not come in full.
     fn abort_message(&mut self, arrival: &Arrival);
@@ -53,31 +53,42 @@ pub(crate) trait Receives<T> {
     /// the announcement is stored until a receive matches it, which
     /// [`poll_clear_to_send`](Self::poll_clear_to_send) hands to the connection; after
     /// [`ArrivalOutcome::Stalled`] it waits as a message does.
-    fn begin_announcement(&mut self, announcement: &mut Announcement) -> ArrivalOutcome<T>;
+    fn begin_announcement(&mut self, announcement: &mut Announcement) -> ArrivalOutcome<OpKey>;
 
     /// Takes the next receive that was matched with a stored announcement of this connection. The
     /// connection is woken for each, and either asks its peer for the message or [requeues the
     /// receive](Self::requeue_receive).
-    fn poll_clear_to_send(&mut self) -> Option<ClearToSend<T>>;
+    fn poll_clear_to_send(&mut self) -> Option<ClearToSend>;
 
     /// Withdraws a stored announcement. If a receive was matched with it meanwhile, the connection
     /// requeues that receive when it polls it.
     fn withdraw_announcement(&mut self, announcement: &Announcement);
 
-    /// Notes that the connection completes a matched receive. Called exactly once for each matched
-    /// receive that is not [requeued](Self::requeue_receive).
-    fn receive_ended(&mut self, receive: OpKey);
+    /// Takes the buffer of a receive that was matched with an announced message, whose bytes come
+    /// now.
+    fn take_buffer(&mut self, receive: OpKey) -> Payload;
+
+    /// Ends a matched receive, whose message is in its buffer, or `failed` to be copied to it. If
+    /// the receive's owner is gone, the message goes back to the unexpected ones, in its order, or
+    /// to the next receive (ruling 4).
+    fn end_receive(
+        &mut self,
+        receive: OpKey,
+        message: UnexpectedMessage,
+        failed: Option<AccessError>,
+    );
 
     /// Posts a receive again, in its order, since the message that it was matched with does not
-    /// come. A receive of a claimed message ends with `gone` instead.
-    fn requeue_receive(&mut self, receive: PostedReceive<T>, gone: Error);
+    /// come. A receive of a claimed message ends with `gone` instead. `buffer`: if the connection
+    /// has taken it.
+    fn requeue_receive(&mut self, receive: OpKey, buffer: Option<Payload>, gone: Error);
+
+    /// Ends a receive with its connection, or posts it again if any peer's message may take it. A
+    /// receive whose buffer the transport never gives back ends.
+    fn fail_receive(&mut self, receive: OpKey, buffer: Option<Payload>, error: Error);
 
     /// Removes the stored announcements of the connection, which will not answer them.
     fn forget_announcements(&mut self);
-
-    /// Takes back a message that was placed in a receive whose owner is gone: the message goes to
-    /// the head of the unexpected messages, or to the next receive (ruling 4).
-    fn requeue_message(&mut self, message: UnexpectedMessage);
 
     /// The number of messages of this connection in the store, including announcements and messages
     /// that are being received.

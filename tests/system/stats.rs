@@ -288,7 +288,7 @@ async fn a_connectionless_endpoint_counts_over_its_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shared_receive_context_counts_what_ends_in_it() {
+async fn endpoints_count_the_messages_that_shared_receives_get() {
     let net = Net::new(5);
     let (us, them) = (net.peer().unwrap(), net.peer().unwrap());
     let context = them.domain.receive_context().open().unwrap();
@@ -304,13 +304,16 @@ async fn a_shared_receive_context_counts_what_ends_in_it() {
     })
     .await;
     context.recv(vec![0; 8]).await.unwrap();
-    assert_eq!(counts!(context.stats().ended), [1, 0, 0, 5]);
     let receive = context.recv(vec![0; 8]).post().unwrap();
     assert_eq!(context.stats().receives.posted, 1);
     a.send("direct").await.unwrap();
     receive.await.unwrap();
-    assert_eq!(counts!(context.stats().ended), [1, 0, 0, 5]);
-    assert_eq!(counts!(b.stats().operations.receives), [1, 0, 0, 6]);
+    assert_eq!(counts!(b.stats().operations.receives), [2, 0, 0, 11]);
+    assert_eq!(counts!(context.stats().ended), [0, 0, 0, 0]);
+    let receive = context.recv(vec![0; 8]).post().unwrap();
+    assert!(context.cancel(receive.id()));
+    receive.await.unwrap_err();
+    assert_eq!(counts!(context.stats().ended), [0, 1, 0, 0]);
 }
 
 #[test]

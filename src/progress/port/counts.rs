@@ -34,8 +34,12 @@ impl Port {
     pub(crate) fn stats(&self) -> EndpointStats {
         let state = self.lock("stats");
         let counts = &state.counts;
+        let mut operations = counts.operations;
+        if let Some(receives) = &state.receives {
+            operations.add(&receives.ended());
+        }
         EndpointStats {
-            operations: counts.operations,
+            operations,
             accesses: counts.accesses,
             bytes_sent: state.liveness.sent,
             bytes_received: counts.bytes_received,

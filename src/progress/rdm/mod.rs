@@ -41,7 +41,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, PeerAddr};
 use crate::info::SideCaps;
 use crate::mr::AuthSecret;
-use crate::proto::{ConnIds, ConnectionId, ExtensionParams, LongMessages, OpKey, SourceId};
+use crate::proto::{ConnIds, ConnectionId, ExtensionParams, LongMessages, SourceId};
 use crate::stats::{EndpointStats, ListenerStats};
 use crate::sync::{Lock, MutexGuard, Ring};
 use crate::transport::{Executor, TrafficMark};
@@ -53,7 +53,6 @@ use super::listen::{ListenConfig, ListenHandle};
 use super::port::{CounterSet, ExtensionConfig, Port, PortSizes};
 use super::posting::check_ip_version;
 use super::receive_context::ReceiveContext;
-use super::report::OpRecord;
 pub(super) use attachment::{RdmAttachment, SupersededFlag};
 use contexts::{ContextTasks, ListenerShare};
 use notice::{Notice, NoticeQueue};
@@ -273,21 +272,6 @@ impl Rdm {
     /// Returns true if the address vector has this address.
     fn is_known(&self, peer: PeerAddr) -> bool {
         self.config.vector.find(peer).is_some()
-    }
-
-    /// Detaches a matched receive, whose future was dropped, at the connection that has it. Linear
-    /// in the number of ports; few receives are dropped just when their message comes.
-    pub(crate) fn detach_receive(&self, receive: OpKey) {
-        let ports = self.lock_table("detach receive").all_ports();
-        ports.iter().any(|port| port.detach_receive(receive));
-    }
-
-    /// Detaches a receive whose time limit has passed; returns its record, if a connection has it.
-    fn detach_timed(&self, receive: OpKey, error: &Error) -> Option<OpRecord> {
-        let ports = self.lock_table("detach timed").all_ports();
-        ports
-            .iter()
-            .find_map(|port| port.detach_timed(receive, error))
     }
 
     /// Closes the connection with this peer in order, if it is up; the next use dials again.

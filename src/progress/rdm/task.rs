@@ -289,7 +289,7 @@ impl RdmTask {
             self.end(EndpointState::Gone, &why);
         }
         self.process_events(now, Some(cx.waker()));
-        let expires = receives.expire(now, |key, error| self.rdm.detach_timed(key, error));
+        let expires = receives.expire(now);
         expires.into_iter().chain(self.peers.next_deadline()).min()
     }
 

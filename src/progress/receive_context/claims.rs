@@ -12,7 +12,7 @@ use crate::sync::OwnedRecord;
 
 use super::deferred::DeferredWork;
 use super::op_state::ReceiveOpState;
-use super::state::ContextState;
+use super::state::{ContextState, reserve};
 use super::{ClaimId, ReceiveContext, ReceiveSelector};
 
 impl ReceiveContext {
@@ -45,20 +45,18 @@ impl ReceiveContext {
             if let Some(error) = state.closed.clone() {
                 return Err((error, record));
             }
-            if !state.reserve(&mut record, deferred) {
+            if !reserve(state.driver.as_ref(), &mut record, deferred) {
                 let error = Error::new(ErrorKind::Again, "the completion queue is full");
                 return Err((error, record));
             }
-            let key = state.receives.insert(ReceiveOpState::Claimed);
-            state.start_timeout(key, record.options.timeout, deferred);
-            let receive = receive_of(key, record);
-            state
-                .take_claimed(claimed, receive, deferred)
-                .map_err(|refused| {
-                    state.receives.remove(key);
+            let timeout = record.options.timeout;
+            let key = state
+                .take_claimed(claimed, record, deferred)
+                .map_err(|it| {
                     let error = Error::new(ErrorKind::NoMessage, "its sender is gone");
-                    (error, refused.record)
+                    (error, it)
                 })?;
+            state.start_timeout(key, timeout, deferred);
             Ok(PostedOp { key, waiting: None })
         });
         // Dropped without the lock: freeing the record's slot wakes tasks.
@@ -80,13 +78,15 @@ impl ReceiveContext {
         self.with_state("release claimed", |state, deferred| {
             match state.matcher.release(claimed.0) {
                 None | Some(ClaimedReceive::Pending) => {}
-                Some(ClaimedReceive::Unexpected(receive, message)) => {
-                    state.complete_match(receive.key, deferred);
-                    deferred.deliveries.push((receive, message));
+                Some(ClaimedReceive::Unexpected(matched, message)) => {
+                    let key = matched.receive.key;
+                    state.give(matched, message, deferred);
+                    state.arm_next(key, deferred);
                 }
-                Some(ClaimedReceive::Announced(receive, announcement)) => {
-                    state.mark_matched(receive.key, deferred);
-                    state.queue_clear_to_send(receive, announcement, deferred);
+                Some(ClaimedReceive::Announced(matched, announcement)) => {
+                    let key = matched.receive.key;
+                    state.queue_clear_to_send(matched, announcement, deferred);
+                    state.arm_next(key, deferred);
                 }
             }
         });
@@ -103,57 +103,43 @@ impl ReceiveContext {
 }
 
 impl ContextState {
+    /// Matches a claimed message with this receive, and returns the receive's key. `Err` returns
+    /// the receive: the message does not come.
     fn take_claimed(
         &mut self,
         claimed: ClaimId,
-        receive: PostedReceive<Report>,
+        record: OpRecord,
         deferred: &mut DeferredWork<'_>,
-    ) -> Result<(), PostedReceive<Report>> {
-        match self.matcher.take_claimed(claimed.0, receive)? {
-            ClaimedReceive::Unexpected(receive, message) => {
-                self.receives.remove(receive.key);
-                deferred.deliveries.push((receive, message));
+    ) -> Result<OpKey, OpRecord> {
+        let key = self.receives.insert(record, ReceiveOpState::Claimed);
+        let receive = PostedReceive {
+            wanted: MatchCriteria::Message,
+            source: None,
+            order: 0,
+            key,
+        };
+        match self.matcher.take_claimed(claimed.0, receive) {
+            None => {
+                let receive = self.receives.remove(key).expect("it was just entered");
+                return Err(receive.record);
             }
-            ClaimedReceive::Announced(receive, announcement) => {
-                self.queue_clear_to_send(receive, announcement, deferred)
+            Some(ClaimedReceive::Unexpected(matched, message)) => {
+                self.give(matched, message, deferred);
             }
-            ClaimedReceive::Pending => {}
+            Some(ClaimedReceive::Announced(matched, announcement)) => {
+                self.queue_clear_to_send(matched, announcement, deferred);
+            }
+            Some(ClaimedReceive::Pending) => {}
         }
-        Ok(())
+        Ok(key)
     }
 
     /// Receives a claimed message into an empty buffer, without a report. A message that has not
     /// come yet is received too, since its sender waits for that.
     fn drop_claimed(&mut self, claimed: ClaimId, deferred: &mut DeferredWork<'_>) -> bool {
-        let no_key = OpKey::from_bits(u64::MAX);
         let options = PostOptions::default();
         let sink = Operation::new(OpKind::Receive, Payload::empty(), Report::Counted, options);
-        let sink = receive_of(no_key, OwnedRecord::new(sink));
-        self.take_claimed(claimed, sink, deferred).is_ok()
-    }
-
-    /// Marks a receive, or a part of a multi-receive buffer, as matched with a message that has not
-    /// come yet.
-    pub(super) fn mark_matched(&mut self, key: OpKey, deferred: &mut DeferredWork<'_>) {
-        match self.receives.get(key) {
-            Some(ReceiveOpState::Multi(receive, _)) => {
-                if !self.matcher.is_armed(*receive) {
-                    self.arm(key, deferred);
-                }
-            }
-            None | Some(ReceiveOpState::Claimed) => {}
-            Some(_) => self.receives.set(key, ReceiveOpState::Matched),
-        }
-    }
-}
-
-/// Makes a receive that is not posted: it takes a claimed message and no other.
-fn receive_of(key: OpKey, record: OpRecord) -> PostedReceive<Report> {
-    PostedReceive {
-        record,
-        wanted: MatchCriteria::Message,
-        source: None,
-        order: 0,
-        key,
+        self.take_claimed(claimed, OwnedRecord::new(sink), deferred)
+            .is_ok()
     }
 }

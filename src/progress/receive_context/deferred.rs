@@ -8,28 +8,28 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::buf::{BufferCursor, Payload};
+use crate::buf::{AccessError, BufferCursor, Payload};
 use crate::cq::CqSlot;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::progress::completing::{CompletionContext, Undelivered};
 use crate::progress::report::{OpRecord, Report};
 use crate::proto::{
-    Announcement, Arrival, ClearToSend, MatchResult, MessageKind, MessageOrigin, OpKey, Operation,
-    PostedReceive, UnexpectedMessage, truncated,
+    Announcement, Arrival, ClearToSend, ConnectionId, MatchResult, MatchedReceive, MessageKind,
+    MessageOrigin, OpKey, Operation, UnexpectedMessage, truncated,
 };
 use crate::stats::OperationStats;
 use crate::sync::WakeList;
 
 use super::ReceiveContext;
 use super::multi::MultiReceive;
-use super::op_state::ReceiveOpState;
+use super::op_state::{ReceiveEntry, ReceiveOpState};
 use super::state::{AttachedPort, ContextState, lock_queue};
 
 /// The work that the calls of one step have collected.
 #[derive(Debug)]
 pub(super) struct DeferredWork<'a> {
     // Under the lock, when the step ends.
-    pub(super) deliveries: Vec<(PostedReceive<Report>, UnexpectedMessage)>,
+    pub(super) deliveries: Vec<(OpRecord, UnexpectedMessage)>,
     pub(super) completions: Vec<OpRecord>,
     pub(super) multi_completions: Vec<(Arc<MultiReceive>, Result<(), Error>, BufferCursor)>,
     pub(super) unlocked: &'a mut UnlockedWork,
@@ -78,14 +78,6 @@ impl<'a> DeferredWork<'a> {
         self.unlocked.drops.push(DeferredDrop::Memory(payload));
     }
 
-    /// Frees the slot of a part of a multi-receive buffer that no message took.
-    pub(super) fn release_slot(&mut self, unused: Report) {
-        match unused {
-            Report::Piece { slot, .. } => self.unlocked.drops.push(DeferredDrop::Slot(slot)),
-            other => debug_assert!(false, "not the token of a part: {other:?}"),
-        }
-    }
-
     /// Ends a receive that no message was placed in.
     pub(super) fn end_unmatched(&mut self, mut record: OpRecord, error: Error, phase: Phase) {
         record.phase = phase;
@@ -125,18 +117,58 @@ pub(in crate::progress) fn message_of(op: &Operation<Report>) -> Option<Unexpect
     })
 }
 
-/// Copies a message to its receive, and ends the receive.
-fn deliver(receive: PostedReceive<Report>, message: UnexpectedMessage) -> OpRecord {
-    let PostedReceive { mut record, .. } = receive;
-    let arrival = message.arrival;
+/// Copies a message that is here as a whole to its receive, and ends the receive.
+pub(super) fn deliver_bytes(mut record: OpRecord, arrival: Arrival, bytes: &[u8]) -> OpRecord {
     let mut payload = record.take_payload();
-    let taken = payload.take_message(message.payload, message.len);
-    let len = *taken.as_ref().unwrap_or(&0);
-    let overflow = message.overflow + (message.len - len);
-    let result = match taken {
-        Err(denied) => Err(denied.error("a message was copied to it")),
-        Ok(_) if overflow == 0 => Ok(()),
-        Ok(_) => Err(truncated(len, overflow)),
+    let fits = payload.room_for(bytes.len() as u64);
+    let failed = payload.copy_in(0, &bytes[..fits]).err();
+    let message = UnexpectedMessage {
+        arrival,
+        payload,
+        len: fits,
+        overflow: bytes.len() - fits,
+    };
+    end_with(record, message, failed)
+}
+
+/// Copies a message to its receive, and ends the receive.
+fn deliver(mut record: OpRecord, message: UnexpectedMessage) -> OpRecord {
+    let UnexpectedMessage {
+        arrival,
+        payload,
+        len,
+        overflow,
+    } = message;
+    let mut buffer = record.take_payload();
+    let (taken, failed) = match buffer.take_message(payload, len) {
+        Ok(taken) => (taken, None),
+        Err(denied) => (0, Some(denied)),
+    };
+    let message = UnexpectedMessage {
+        arrival,
+        payload: buffer,
+        len: taken,
+        overflow: overflow + (len - taken),
+    };
+    end_with(record, message, failed)
+}
+
+/// Ends a receive with the message that is in its buffer.
+fn end_with(
+    mut record: OpRecord,
+    message: UnexpectedMessage,
+    failed: Option<AccessError>,
+) -> OpRecord {
+    let UnexpectedMessage {
+        arrival,
+        payload,
+        len,
+        overflow,
+    } = message;
+    let result = match failed {
+        Some(denied) => Err(denied.error("a message was copied to it")),
+        None if overflow == 0 => Ok(()),
+        None => Err(truncated(len, overflow)),
     };
     record.phase = Phase::Moving;
     record.payload = Some(payload);
@@ -177,33 +209,53 @@ impl ReceiveContext {
     }
 
     fn deliver_all(&self, state: &mut ContextState, deferred: &mut DeferredWork<'_>) {
-        let mut ended = OperationStats::default();
-        let mut completion_context = self.completion_context(&mut ended);
         // 1. Copy messages to their receives.
-        for (receive, message) in std::mem::take(&mut deferred.deliveries) {
-            deferred.completions.push(deliver(receive, message));
+        for (record, message) in std::mem::take(&mut deferred.deliveries) {
+            deferred.completions.push(deliver(record, message));
         }
         // 2. Complete receives. A receive whose owner is gone returns its message, which may be
         // matched again: hence the loop in `complete_all`.
         for record in std::mem::take(&mut deferred.completions) {
-            match completion_context.deliver(record, &mut deferred.unlocked.wakes) {
-                Undelivered::Nothing => {}
-                Undelivered::Memory(payload) => deferred.drop_memory(payload),
-                Undelivered::Message(mut op) => {
-                    if let Some(message) = message_of(&op) {
-                        state.requeue_message(message, deferred);
-                        state.admit_and_wake(deferred);
-                    }
-                    deferred.drop_memory(op.take_payload());
-                }
-            }
+            self.complete(state, record, deferred);
         }
-        // Counts messages that were stored, and receives that ended without one. A message that
-        // goes directly from its connection to a receive is counted by the connection.
-        state.ended.add(&ended.receives);
         // 3. Complete multi-receive buffers that take no more messages.
         for (multi, result, cursor) in std::mem::take(&mut deferred.multi_completions) {
             multi.finish(result, cursor, &mut deferred.unlocked.wakes);
+        }
+    }
+
+    /// Reports a receive that has ended. The connection that brought its message counts it.
+    pub(super) fn complete(
+        &self,
+        state: &mut ContextState,
+        mut record: OpRecord,
+        deferred: &mut DeferredWork<'_>,
+    ) {
+        let connection = record.end.connection();
+        let port = connection.and_then(|it| state.ports.get_mut(&it));
+        let mut without = OperationStats::default();
+        let stats = match port {
+            Some(port) => {
+                if let (Err(error), Some(peer)) = (&mut record.end.result, port.peer) {
+                    *error = error.clone().with_peer(peer);
+                }
+                &mut port.ended
+            }
+            None => &mut without,
+        };
+        let mut context = self.completion_context(stats);
+        let undelivered = context.deliver(record, &mut deferred.unlocked.wakes);
+        state.ended.add(&without.receives);
+        match undelivered {
+            Undelivered::Nothing => {}
+            Undelivered::Memory(payload) => deferred.drop_memory(payload),
+            Undelivered::Message(mut op) => {
+                if let Some(message) = message_of(&op) {
+                    state.requeue_message(message, deferred);
+                    state.admit_and_wake(deferred);
+                }
+                deferred.drop_memory(op.take_payload());
+            }
         }
     }
 }
@@ -217,82 +269,176 @@ impl ContextState {
     ) {
         if self.closed.is_some() {
             deferred.drop_memory(message.payload);
-        } else if let Some((receive, message)) = self.matcher.requeue_message(message) {
-            self.complete_match(receive.key, deferred);
-            deferred.deliveries.push((receive, message));
+        } else if let Some((matched, message)) = self.matcher.requeue_message(message) {
+            let key = matched.receive.key;
+            self.give(matched, message, deferred);
+            self.arm_next(key, deferred);
         }
     }
 
-    /// Completes the match of a receive, or of a part of a multi-receive buffer, with a stored
-    /// message.
-    pub(super) fn complete_match(&mut self, key: OpKey, deferred: &mut DeferredWork<'_>) {
-        match self.receives.get(key) {
-            Some(ReceiveOpState::Multi(..)) => self.arm(key, deferred),
-            _ => drop(self.receives.remove(key)),
+    /// Gives a stored message to the receive, or to the part of a multi-receive buffer, that it was
+    /// matched with. The caller arms the rest of the buffer.
+    pub(super) fn give(
+        &mut self,
+        matched: MatchedReceive,
+        message: UnexpectedMessage,
+        deferred: &mut DeferredWork<'_>,
+    ) {
+        let record = self.take_record(matched);
+        deferred.deliveries.push((record, message));
+    }
+
+    /// Takes the record of a receive that a message was matched with, or makes that of a part of a
+    /// buffer.
+    pub(super) fn take_record(&mut self, matched: MatchedReceive) -> OpRecord {
+        let key = matched.receive.key;
+        let record = match matched.part {
+            None => self.receives.remove(key).map(|it| it.record),
+            Some(part) => self.part_record(key, part),
+        };
+        record.expect("a receive is in the table until it ends")
+    }
+
+    /// Enters the match of a receive, or of a part of a multi-receive buffer, with a message that
+    /// has not come yet; returns the key of what the message is for. The caller arms the rest of
+    /// the buffer.
+    pub(super) fn enter_match(
+        &mut self,
+        matched: MatchedReceive,
+        sender: ConnectionId,
+        phase: Phase,
+    ) -> OpKey {
+        let MatchedReceive { receive, part } = matched;
+        let key = match part {
+            None => receive.key,
+            Some(part) => {
+                let record = self.part_record(receive.key, part);
+                let record = record.expect("a part is of a buffer that is posted");
+                (self.receives).insert(record, ReceiveOpState::Part(receive.key))
+            }
+        };
+        let entered = self.receives.get_mut(key);
+        let entered = entered.expect("a receive is in the table until it ends");
+        entered.sender = Some(sender);
+        entered.record.phase = phase;
+        if let ReceiveOpState::Backlogged(..)
+        | ReceiveOpState::Posted(_)
+        | ReceiveOpState::Matched(_) = entered.state
+        {
+            self.receives.set(key, ReceiveOpState::Matched(receive));
+        }
+        key
+    }
+
+    /// Takes the buffer of a matched receive, for bytes that are received into it now.
+    pub(super) fn take_buffer(&mut self, key: OpKey) -> Payload {
+        let record = self.receives.record_mut(key);
+        let record = record.expect("a matched receive is in the table until its message has come");
+        record.phase = Phase::Moving;
+        record.take_payload()
+    }
+
+    /// Ends a matched receive, whose message is in its buffer.
+    pub(super) fn end_receive(
+        &mut self,
+        key: OpKey,
+        message: UnexpectedMessage,
+        failed: Option<AccessError>,
+        deferred: &mut DeferredWork<'_>,
+    ) {
+        let Some(ReceiveEntry { mut record, .. }) = self.receives.remove(key) else {
+            return;
+        };
+        if !record.detached {
+            deferred.completions.push(end_with(record, message, failed));
+            return;
+        }
+        // Its time has passed, and its owner has the error: the message is requeued at once, so
+        // that no later one is matched before it. It is a copy, as in `message_of`.
+        let copy = message.payload.copy_front(message.len);
+        record.payload = Some(message.payload);
+        deferred.end_unmatched(record, Error::new(ErrorKind::Canceled, ""), Phase::Moving);
+        if let Ok(payload) = copy {
+            let message = UnexpectedMessage { payload, ..message };
+            self.requeue_message(message, deferred);
         }
     }
 
-    /// Removes a matched receive that its connection has completed.
-    pub(super) fn receive_ended(&mut self, key: OpKey) {
-        use ReceiveOpState::{Claimed, Matched, MatchedCanceled};
-        if let Some(Matched | MatchedCanceled | Claimed) = self.receives.get(key) {
-            self.receives.remove(key);
+    /// Ends a matched receive with its connection, or posts it again.
+    pub(super) fn fail_receive(
+        &mut self,
+        key: OpKey,
+        buffer: Option<Payload>,
+        error: Error,
+        deferred: &mut DeferredWork<'_>,
+    ) {
+        let Some(ReceiveEntry { record, state, .. }) = self.receives.get_mut(key) else {
+            return;
+        };
+        if let Some(buffer) = buffer {
+            record.payload = Some(buffer);
+        }
+        let is_for_one_peer = match state {
+            ReceiveOpState::Matched(receive) | ReceiveOpState::MatchedCanceled(receive) => {
+                receive.source.is_some_and(|source| !source.is_all())
+            }
+            _ => false,
+        };
+        if record.payload.is_some() && !is_for_one_peer {
+            return self.requeue_receive(key, None, error, deferred);
+        }
+        let phase = record.phase;
+        if let Some(ReceiveEntry { mut record, .. }) = self.receives.remove(key) {
+            record.payload.get_or_insert_with(Payload::empty);
+            deferred.end_unmatched(record, error, phase);
         }
     }
 
     /// Requeues a matched receive whose message does not come: posts it again, or ends it if it was
-    /// canceled, the context is closed, or its message was claimed.
+    /// canceled, the context is closed, or its message was claimed. Returns a part to its buffer.
     pub(super) fn requeue_receive(
         &mut self,
-        receive: PostedReceive<Report>,
-        deferred: &mut DeferredWork<'_>,
+        key: OpKey,
+        buffer: Option<Payload>,
         gone: Error,
+        deferred: &mut DeferredWork<'_>,
     ) {
-        let key = receive.key;
-        let error = match (&receive.record.token, self.receives.get(key), &self.closed) {
-            (Report::Piece { .. }, ..) => {
-                let mut record = receive.record;
-                let payload = record.take_payload();
-                if let Report::Piece { multi, slot } =
-                    std::mem::replace(&mut record.token, Report::Counted)
-                {
-                    deferred.unlocked.drops.push(DeferredDrop::Slot(slot));
-                    let unused = match self.receives.get(key) {
-                        Some(ReceiveOpState::Multi(receive, _)) => {
-                            self.matcher.return_part(*receive, payload)
-                        }
-                        _ => Some(payload),
-                    };
-                    unused.into_iter().for_each(|it| deferred.drop_memory(it));
-                    multi.release(&mut deferred.unlocked.wakes);
-                }
-                return;
-            }
-            // The receive of a claimed or discarded message.
-            (_, None | Some(ReceiveOpState::Claimed), _) => gone,
-            (_, _, Some(error)) => error.clone(),
-            (_, Some(ReceiveOpState::MatchedCanceled), _) => Error::new(ErrorKind::Canceled, ""),
-            _ => {
-                // What its future drives may have changed.
-                receive.record.wake(&mut deferred.unlocked.wakes);
-                let result = self.matcher.requeue_receive(receive);
-                self.apply_match(key, result, deferred);
-                return;
-            }
+        let Some(ReceiveEntry { record, state, .. }) = self.receives.get_mut(key) else {
+            return;
         };
-        self.receives.remove(key);
-        deferred.end_unmatched(receive.record, error, Phase::Queued);
+        if let Some(buffer) = buffer {
+            record.payload = Some(buffer);
+        }
+        let error = match (state, &self.closed) {
+            (&mut ReceiveOpState::Part(buffer), _) => {
+                return self.return_part(key, buffer, deferred);
+            }
+            (ReceiveOpState::Claimed, _) => gone,
+            (_, Some(error)) => error.clone(),
+            (&mut ReceiveOpState::Matched(receive), None) => {
+                // What its future drives may have changed.
+                record.wake(&mut deferred.unlocked.wakes);
+                let result = self.matcher.requeue_receive(receive);
+                return self.apply_match(key, result, deferred);
+            }
+            _ => Error::new(ErrorKind::Canceled, ""),
+        };
+        if let Some(ReceiveEntry { record, .. }) = self.receives.remove(key) {
+            deferred.end_unmatched(record, error, Phase::Queued);
+        }
     }
 
-    /// Queues a receive for the connection of the announced message that it was matched with, and
-    /// wakes that connection, which asks for the message in its next turn.
+    /// Queues the key of a receive for the connection of the announced message that it was matched
+    /// with, and wakes that connection, which asks for the message in its next turn.
     pub(super) fn queue_clear_to_send(
         &mut self,
-        receive: PostedReceive<Report>,
+        matched: MatchedReceive,
         announcement: Announcement,
         deferred: &mut DeferredWork<'_>,
     ) {
-        let port = self.ports.get(&announcement.arrival.connection);
+        let connection = announcement.arrival.connection;
+        let receive = self.enter_match(matched, connection, Phase::AwaitingPeer);
+        let port = self.ports.get(&connection);
         // A detaching connection's announcements are removed under the same lock.
         let port = port.expect("the connection of a stored announcement is attached");
         let queue = port.clear_to_send.as_ref();
@@ -308,21 +454,21 @@ impl ContextState {
     pub(super) fn apply_match(
         &mut self,
         key: OpKey,
-        result: MatchResult<Report>,
+        result: MatchResult,
         deferred: &mut DeferredWork<'_>,
     ) {
-        let state = match result {
-            MatchResult::Posted(receive) => ReceiveOpState::Posted(receive),
+        match result {
+            MatchResult::Posted(receive) => {
+                self.receives.set(key, ReceiveOpState::Posted(receive));
+            }
             MatchResult::Announced(receive, announcement) => {
-                self.queue_clear_to_send(receive, announcement, deferred);
-                ReceiveOpState::Matched
+                self.queue_clear_to_send(receive.into(), announcement, deferred);
             }
-            MatchResult::Unexpected(receive, message) => {
-                deferred.deliveries.push((receive, message));
-                self.receives.remove(key);
-                return;
+            MatchResult::Unexpected(message) => {
+                let record = self.receives.remove(key).map(|it| it.record);
+                let record = record.expect("a receive is in the table until it ends");
+                deferred.deliveries.push((record, message));
             }
-        };
-        self.receives.set(key, state);
+        }
     }
 }

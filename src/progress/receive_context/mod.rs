@@ -1,21 +1,15 @@
 //! Receives shared by connections: those of a connectionless endpoint, or of connected endpoints
 //! that were opened with a shared receive context ([`shared`]).
 //!
-//! A posted receive stays here until a message is matched with it ([`op_state`] has the drawing). A
-//! stored message completes it at once; otherwise the connection that brings the message takes the
-//! receive over as an operation of its own, and completes it. [`SharedMatcher`] decides which
-//! message goes to which receive; the context adds the lock around it, the backlog of receives that
-//! wait for room, and the completion slots, deadlines and wakers of receives.
+//! The record of a receive stays here from its post to its end ([`op_state`] has the drawing). A
+//! stored message completes it at once; otherwise the connection that brings the message borrows
+//! its buffer, and says when the message is in it. [`SharedMatcher`] decides which message goes to
+//! which receive; the context adds the lock around it, the backlog of receives that wait for room,
+//! and the completion slots, deadlines and wakers of receives.
 //!
-//! Messages of one sender are reported in the order in which it sent them. Stored messages are
-//! reported under the lock, and a connection stores a message only after it has reported the
-//! earlier ones ([`port`]). Waking tasks and dropping the user's memory is [`deferred`] until the
-//! lock is released. The lock is taken after a port's, and before those of completion queues.
-
-#![allow(
-    clippy::result_large_err,
-    reason = "a receive that is not taken goes back whole, and by no allocation"
-)]
+//! Messages of one sender are reported in the order in which it sent them, since all are reported
+//! under the lock. Waking tasks and dropping the user's memory is [`deferred`] until the lock is
+//! released. The lock is taken after a port's, and before those of completion queues.
 
 mod claims;
 mod deferred;
@@ -31,8 +25,7 @@ mod tests;
 mod trim;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -42,23 +35,23 @@ use crate::cq::Sources;
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::EndpointId;
 use crate::proto::{
-    ClaimKey, ConnIds, ConnectionId, LongMessages, MatchCriteria, OpKey, SharedMatcher, SourceId,
+    ClaimKey, ConnIds, LongMessages, MatchCriteria, OpKey, SharedMatcher, SourceId,
     UnexpectedBudget, Withdrawn,
 };
-use crate::stats::{OperationCounts, ReceiveContextStats, ReceiveStats};
+use crate::stats::{OperationCounts, OperationStats, ReceiveContextStats, ReceiveStats};
 use crate::sync::{Lock, MutexGuard};
 
 use super::deadlines::Deadlines;
-use super::port::{Port, PostedOp};
+use super::port::PostedOp;
 use super::rdm::SourceAddresses;
 use super::report::{AwaitedOp, OpRecord};
-pub(super) use deferred::message_of;
+use deferred::message_of;
 use deferred::{DeferredWork, UnlockedWork};
 pub(crate) use multi::MultiReceive;
 use op_state::{ReceiveOpState, ReceiveTable};
 pub(super) use port::PortReceives;
 pub(crate) use shared::{SharedContext, SharedContextConfig};
-use state::{AttachedPort, ClearToSendQueue, ContextState, PendingReceive};
+use state::{AttachedPort, ClearToSendQueue, ContextState};
 use trim::TrimState;
 
 /// Configuration of a receive context.
@@ -147,7 +140,7 @@ impl ReceiveContext {
         record: OpRecord,
     ) -> Result<PostedOp, (Error, Payload)> {
         tracing::trace!(operation = ?OperationKind::Receive, len = record.len, "posted");
-        self.post_any(PendingReceive::Single(selector, record))
+        self.post_any(selector, record, None)
     }
 
     /// Posts a multi-receive buffer: it takes one message after the other until fewer than
@@ -173,26 +166,31 @@ impl ReceiveContext {
             let error = Error::new(ErrorKind::InvalidArgument, message);
             (error.with_operation(OperationKind::Receive), payload)
         })?;
-        self.post_any(PendingReceive::Multi(selector, cursor, record))
+        self.post_any(selector, record, Some(cursor))
     }
 
-    fn post_any(&self, pending: PendingReceive) -> Result<PostedOp, (Error, Payload)> {
-        let posted = self.with_state("post", |state, deferred| state.post(pending, deferred));
-        posted.map_err(|(error, refused)| {
+    fn post_any(
+        &self,
+        selector: ReceiveSelector,
+        record: OpRecord,
+        cursor: Option<BufferCursor>,
+    ) -> Result<PostedOp, (Error, Payload)> {
+        let posted = self.with_state("post", |state, deferred| {
+            state.post(selector, record, cursor, deferred)
+        });
+        posted.map_err(|(error, mut record, cursor)| {
             let error = error.with_operation(OperationKind::Receive);
-            (error, refused.into_record().take_payload())
+            let payload = cursor.map(BufferCursor::into_payload);
+            (error, payload.unwrap_or_else(|| record.take_payload()))
         })
     }
 
     /// Returns the phase of a receive that has not completed.
     pub(crate) fn phase(&self, key: OpKey) -> Phase {
-        match self.lock("phase").receives.get(key) {
-            Some(ReceiveOpState::Backlogged) => Phase::Waiting,
-            Some(ReceiveOpState::Posted(_) | ReceiveOpState::Multi(..)) => Phase::Queued,
-            Some(
-                ReceiveOpState::Matched | ReceiveOpState::MatchedCanceled | ReceiveOpState::Claimed,
-            )
-            | None => Phase::Moving,
+        match self.lock("phase").receives.state(key) {
+            Some(ReceiveOpState::Backlogged(..)) => Phase::Waiting,
+            Some(ReceiveOpState::Posted(_) | ReceiveOpState::Multi(_)) => Phase::Queued,
+            _ => Phase::Moving,
         }
     }
 
@@ -205,13 +203,11 @@ impl ReceiveContext {
     }
 
     /// Withdraws a receive whose future is dropped (ruling 4): cancels the receive, or requeues its
-    /// message.
-    ///
-    /// Returns true if a connection has the receive: the caller then detaches it there, and the
-    /// message is requeued once it is complete.
-    pub(crate) fn withdraw(&self, key: OpKey, awaited: AwaitedOp) -> bool {
+    /// message, once it is complete.
+    pub(crate) fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
         let Some(op) = awaited.abandon() else {
-            return self.cancel(key) != Withdrawn::Ended;
+            self.cancel(key);
+            return;
         };
         if op.is_message_received()
             && let Some(message) = message_of(&op)
@@ -220,14 +216,13 @@ impl ReceiveContext {
                 state.requeue_message(message, deferred)
             });
         }
-        false
     }
 
     /// Withdraws a queued receive, whose acceptance is no longer awaited since that future is
     /// dropped: cancels the receive if it is still in the backlog.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
         self.with_state("withdraw", |state, deferred| {
-            if let Some(ReceiveOpState::Backlogged) = state.receives.get(key)
+            if let Some(ReceiveOpState::Backlogged(..)) = state.receives.state(key)
                 && !awaited.has_ended()
             {
                 state.cancel(key, Error::new(ErrorKind::Canceled, ""), deferred);
@@ -239,55 +234,35 @@ impl ReceiveContext {
     pub(crate) fn wake_awaited(&self) {
         self.with_state("wake those who wait", |state, deferred| {
             let wakes = &mut deferred.unlocked.wakes;
-            let waiting = state.backlog.iter_mut().map(|(_, it)| &*it.record());
-            let records = state.matcher.posted_records().chain(waiting);
-            records.for_each(|record| record.wake(wakes));
+            state.receives.waiting().for_each(|it| it.wake(wakes));
         });
     }
 
     /// Ends receives whose time limit has passed, and retries buffers that lack completion slots.
-    /// Returns when to be called next, if not woken before.
-    ///
-    /// `detach` detaches a receive from its record at the connection that has the receive, in one
-    /// step, and returns the record, which has ended with this error. Called with no lock held.
-    pub(crate) fn expire(
-        &self,
-        now: Instant,
-        detach: impl Fn(OpKey, &Error) -> Option<OpRecord>,
-    ) -> Option<Instant> {
-        let (receiving, next) = self.with_state("expire", |state, deferred| {
-            let mut receiving = Vec::new();
+    /// Returns when to be called next, if not woken before. The message of a receive that it ends
+    /// while the message is being received goes to the next receive.
+    pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
+        self.with_state("expire", |state, deferred| {
             let ContextState {
                 deadlines,
                 receives,
                 ..
             } = state;
-            deadlines.start(now, |key, ()| receives.get(key).is_some());
+            deadlines.start(now, |key, ()| receives.state(key).is_some());
             while let Some((key, ())) = state.deadlines.pop_due(now) {
-                let peer = (state.source_of(key)).and_then(|it| self.config.addresses.get(it));
-                let error = timed_out(peer.map(|peer| peer.socket));
-                if state.cancel(key, error.clone(), deferred) != Withdrawn::Running {
-                    continue;
-                }
-                // A message was matched with it: it ends without that message.
-                match state.part_with(key, &error) {
-                    Some(record) => deferred.completions.push(record),
-                    None => receiving.push((key, error)),
+                let error = Error::new(ErrorKind::TimedOut, "");
+                let error = match state.peer_of(key, &self.config.addresses) {
+                    Some(peer) => error.with_peer(peer),
+                    None => error,
+                };
+                if state.cancel(key, error.clone(), deferred) == Withdrawn::Running {
+                    state.part_with(key, error, deferred);
                 }
             }
             state.rearm_starved(deferred);
             let next = [state.deadlines.first(), state.trim_when_quiet(now)];
-            (receiving, next)
-        });
-        for (key, error) in receiving {
-            // The message is being received, and is requeued once it is complete.
-            if let Some(record) = detach(key, &error) {
-                self.with_state("time out", |_, deferred| {
-                    deferred.completions.push(record);
-                });
-            }
-        }
-        next.into_iter().flatten().min()
+            next.into_iter().flatten().min()
+        })
     }
 
     /// Attaches a connection; returns its view of the receives, and the number of bytes of the
@@ -307,30 +282,15 @@ impl ReceiveContext {
         };
         let port = AttachedPort {
             waker: waker.clone(),
-            port: Weak::new(),
+            peer: None,
             clear_to_send: clear_to_send.clone(),
+            ended: OperationStats::default(),
         };
         state.ports.insert(connection, port);
         let promised = state.matcher.attach(connection, source);
         drop(state);
         let receives = PortReceives::new(Arc::clone(self), ids, clear_to_send);
         (receives, promised)
-    }
-
-    /// Sets the port of an attached connection, which is asked for receives that it has.
-    fn set_port(&self, connection: ConnectionId, port: &Arc<Port>) {
-        let mut state = self.lock("set a port");
-        if let Some(attached) = state.ports.get_mut(&connection) {
-            attached.port = Arc::downgrade(port);
-        }
-    }
-
-    /// Returns the ports that were [set](Self::set_port).
-    fn ports(&self) -> Vec<Arc<Port>> {
-        let state = self.lock("find ports");
-        (state.ports.values())
-            .filter_map(|attached| attached.port.upgrade())
-            .collect()
     }
 
     /// Closes the context: ends all receives with this error, and drops all messages. Later posts
@@ -355,7 +315,7 @@ impl ReceiveContext {
     }
 
     /// Returns statistics: the posted receives, the messages that wait for receives, and the
-    /// receives that have ended here rather than in a connection.
+    /// receives that have ended, except those that connections count.
     pub(crate) fn stats(&self) -> ReceiveContextStats {
         let state = self.lock("stats");
         let receives = ReceiveStats {
@@ -396,15 +356,6 @@ impl ReceiveContext {
 
     fn lock(&self, purpose: &'static str) -> MutexGuard<'_, ContextState> {
         self.state.lock(purpose)
-    }
-}
-
-/// Makes the error of a receive whose time limit has passed, with its peer if that is known.
-fn timed_out(peer: Option<SocketAddr>) -> Error {
-    let error = Error::new(ErrorKind::TimedOut, "");
-    match peer {
-        Some(peer) => error.with_peer(peer),
-        None => error,
     }
 }
 

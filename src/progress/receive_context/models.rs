@@ -1,6 +1,6 @@
 //! A message and the receive that gets it, in every order of the two steps by which a connection
-//! takes a receive (it is claimed when the message begins, and fulfilled when the message is
-//! complete) and of posting, dropping, timing out and closing receives meanwhile.
+//! takes a receive (it is matched when the message begins, and ends when the message is complete)
+//! and of posting, dropping, timing out and closing receives meanwhile.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -12,15 +12,13 @@ use loom::thread;
 use super::*;
 use crate::cq::{CompletionFlags, CompletionQueue};
 use crate::id::UserContext;
-use crate::progress::completing::Undelivered;
 use crate::progress::report::Report;
 use crate::proto::{
     Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpKind, Operation,
-    PostOptions, PostedReceive, Receives, UnexpectedMessage,
+    PostOptions, Receives, UnexpectedMessage,
 };
-use crate::stats::OperationStats;
 use crate::sync::model::Model;
-use crate::sync::{DomainScope, Lock, OwnedRecord, WakeList};
+use crate::sync::{DomainScope, OwnedRecord};
 
 pub(crate) const MODELS: &[Model] = &[
     Model::of("receives: a message and a receive meet", met),
@@ -125,27 +123,12 @@ impl Receive {
 struct Sender {
     receives: PortReceives,
     ids: ConnIds,
-    matched: Matched,
 }
-
-/// The receive that a message is being received into.
-type Matched = Arc<Lock<Option<PostedReceive<Report>>>>;
 
 /// The state of a message that has begun.
 enum Begun {
     Stored(Arrival),
-    Matched(Arrival),
-}
-
-/// Detaches a receive whose time limit has passed, as a port does.
-fn detach(matched: &Matched, key: OpKey, error: &Error) -> Option<OpRecord> {
-    let mut matched = matched.lock("model");
-    let receive = matched.as_mut().filter(|it| it.key == key)?;
-    Some(Operation::part(
-        &mut receive.record,
-        Report::Counted,
-        error.clone(),
-    ))
+    Matched(Arrival, OpKey, Payload),
 }
 
 impl Sender {
@@ -158,14 +141,12 @@ impl Sender {
         Sender {
             receives: context.attach(ids, long, Waker::noop()).0,
             ids,
-            matched: Arc::new(Lock::new(None)),
         }
     }
 
     /// A message of one byte begins.
     fn begin(&mut self) -> Begun {
         let ids = self.ids;
-        let mut matched = self.matched.lock("model");
         let mut arrival = Arrival {
             source: ids.source,
             connection: ids.connection,
@@ -176,87 +157,36 @@ impl Sender {
         };
         match self.receives.begin_message(&mut arrival) {
             ArrivalOutcome::Store => Begun::Stored(arrival),
-            ArrivalOutcome::Matched(receive) => {
-                *matched = Some(receive);
-                Begun::Matched(arrival)
-            }
+            ArrivalOutcome::Matched((receive, buffer)) => Begun::Matched(arrival, receive, buffer),
             outcome => panic!("{outcome:?}"),
         }
     }
 
-    /// Completes a message: it is stored, or placed in its receive, whose end the port reports
-    /// later in its turn.
-    fn place(&mut self, begun: Begun, byte: u8) -> Option<OpRecord> {
+    /// Completes a message: it is stored, or placed in its receive; then the port's turn ends.
+    fn come(&mut self, begun: Begun, byte: u8) {
+        let message = |arrival, payload| UnexpectedMessage {
+            arrival,
+            payload,
+            len: 1,
+            overflow: 0,
+        };
         match begun {
             Begun::Stored(arrival) => {
-                self.receives.store_message(UnexpectedMessage {
-                    arrival,
-                    payload: Payload::from_vec(vec![byte]),
-                    len: 1,
-                    overflow: 0,
-                });
-                None
+                let payload = Payload::from_vec(vec![byte]);
+                self.receives.store_message(message(arrival, payload));
             }
-            Begun::Matched(arrival) => {
-                let receive = self.matched.lock("model").take();
-                let PostedReceive {
-                    mut record, key, ..
-                } = receive.expect("it was matched");
-                let mut payload = record.take_payload();
-                payload.copy_in(0, &[byte]).unwrap();
-                record.payload = Some(payload);
-                record.set_end(Ok(()), 1);
-                record.end.origin = Some(arrival.origin());
-                record.end.order = arrival.order;
-                self.receives.receive_ended(key);
-                if record.detached {
-                    // As a connection does if the receive has lost its owner.
-                    self.receives.requeue_message(message_of(&record).unwrap());
-                }
-                Some(record)
+            Begun::Matched(arrival, receive, mut buffer) => {
+                buffer.copy_in(0, &[byte]).unwrap();
+                let message = message(arrival, buffer);
+                self.receives.end_receive(receive, message, None);
             }
         }
-    }
-
-    /// Reports receives that have ended.
-    fn report(&mut self, ends: impl IntoIterator<Item = OpRecord>) {
-        let context = Arc::clone(&self.receives.context);
-        let mut ended = OperationStats::default();
-        let mut completion_context = context.completion_context(&mut ended);
-        let mut wakes = WakeList::new();
-        for record in ends {
-            let undelivered = completion_context.deliver(record, &mut wakes);
-            if let Undelivered::Message(op) = undelivered {
-                self.receives.requeue_message(message_of(&op).unwrap());
-            }
-        }
-    }
-
-    /// Completes a message, and ends the port's turn.
-    fn come(&mut self, begun: Begun, byte: u8) {
-        let end = self.place(begun, byte);
-        self.report(end);
         drop(self.receives.take_deferred());
     }
 
     fn send(&mut self, byte: u8) {
         let begun = self.begin();
         self.come(begun, byte);
-    }
-
-    /// Sends these messages in one turn, of one round, or of two if a message is held.
-    fn send_in_one_turn(&mut self, bytes: &[u8]) {
-        let mut ends = Vec::new();
-        for byte in bytes {
-            let begun = self.begin();
-            ends.extend(self.place(begun, *byte));
-            if self.receives.is_holding() {
-                self.report(ends.drain(..));
-                self.receives.release();
-            }
-        }
-        self.report(ends);
-        drop(self.receives.take_deferred());
     }
 }
 
@@ -297,7 +227,7 @@ fn post_timed(context: &ReceiveContext) -> (Receive, Instant) {
     let second = Duration::from_secs(1);
     let receive = post(context, Some(second));
     let now = Instant::now();
-    context.expire(now, |_, _| None);
+    context.expire(now);
     (receive, now + second)
 }
 
@@ -305,9 +235,8 @@ fn timed() {
     let context = context();
     let mut sender = Sender::attach(&context, 1);
     let (receive, deadline) = post_timed(&context);
-    let matched = Arc::clone(&sender.matched);
     let sends = thread::spawn(move || sender.send(7));
-    context.expire(deadline, |key, error| detach(&matched, key, error));
+    context.expire(deadline);
     let end = receive.end();
     sends.join().unwrap();
     if let Err(error) = end {
@@ -321,12 +250,11 @@ fn stalled() {
     let context = context();
     let mut sender = Sender::attach(&context, 1);
     let (receive, deadline) = post_timed(&context);
-    let matched = Arc::clone(&sender.matched);
     let begins = thread::spawn(move || {
         let begun = sender.begin();
         (sender, begun)
     });
-    context.expire(deadline, |key, error| detach(&matched, key, error));
+    context.expire(deadline);
     assert_eq!(receive.end().unwrap_err().kind(), ErrorKind::TimedOut);
     let (mut sender, begun) = begins.join().unwrap();
     sender.come(begun, 7);
@@ -338,10 +266,9 @@ fn requeued() {
     let mut sender = Sender::attach(&context, 1);
     let receive = post(&context, None);
     let breaks = thread::spawn(move || {
-        if let Begun::Matched(_) = sender.begin() {
-            let receive = sender.matched.lock("model").take();
+        if let Begun::Matched(_, receive, buffer) = sender.begin() {
             let gone = Error::new(ErrorKind::PeerClosed, "");
-            (sender.receives).requeue_receive(receive.expect("it was matched"), gone);
+            (sender.receives).requeue_receive(receive, Some(buffer), gone);
             drop(sender.receives.take_deferred());
         }
     });
@@ -388,7 +315,10 @@ fn ordered() {
         .unwrap();
     let context = context();
     let mut sender = Sender::attach(&context, 1);
-    let sends = thread::spawn(move || sender.send_in_one_turn(&[7, 8]));
+    let sends = thread::spawn(move || {
+        sender.send(7);
+        sender.send(8);
+    });
     let (poster, reports) = (Arc::clone(&context), queue.clone());
     let posts = thread::spawn(move || post_queued(&poster, &reports));
     post_queued(&context, &queue);

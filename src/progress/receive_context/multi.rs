@@ -12,12 +12,12 @@ use crate::error::{Error, OperationKind};
 use crate::id::{EndpointId, UserContext};
 use crate::progress::completing::CompletionContext;
 use crate::progress::report::{OpRecord, Report};
-use crate::proto::{ArmOutcome, CanceledReceive, OpKey, Operation};
+use crate::proto::{ArmOutcome, OpKey, OpKind, Operation, PostOptions};
 use crate::sync::WakeList;
 
 use super::ReceiveSelector;
-use super::deferred::DeferredWork;
-use super::op_state::ReceiveOpState;
+use super::deferred::{DeferredDrop, DeferredWork};
+use super::op_state::{PostedBuffer, ReceiveEntry, ReceiveOpState, ReceiveTable};
 use super::state::{ContextState, reserve_slot};
 
 /// A multi-receive buffer, shared by the context and by all messages in it. The release of the last
@@ -113,14 +113,17 @@ impl MultiReceive {
     }
 }
 
-/// Makes the token for the next message of a multi-receive buffer, with a slot of its own.
-pub(super) fn next_part(token: &Report, driver: Option<&Waker>) -> Option<Report> {
-    let Report::Piece { multi, .. } = token else {
-        return None;
+/// Reserves the slot of the message after the next one of a multi-receive buffer.
+pub(super) fn reserve_after(
+    receives: &mut ReceiveTable,
+    driver: Option<&Waker>,
+    key: OpKey,
+) -> bool {
+    let Some(buffer) = receives.buffer_mut(key) else {
+        return false;
     };
-    let slot = reserve_slot(driver, &multi.queue)?;
-    let multi = Arc::clone(multi);
-    Some(Report::Piece { multi, slot })
+    buffer.slot_after = reserve_slot(driver, &buffer.multi.queue);
+    buffer.slot_after.is_some()
 }
 
 impl ContextState {
@@ -129,9 +132,10 @@ impl ContextState {
         key: OpKey,
         selector: ReceiveSelector,
         cursor: BufferCursor,
-        mut record: OpRecord,
         deferred: &mut DeferredWork<'_>,
     ) {
+        let record = self.receives.record_mut(key);
+        let record = record.expect("it is admitted");
         let Report::Queue {
             queue,
             context,
@@ -146,31 +150,75 @@ impl ContextState {
         let receive = self
             .matcher
             .post_multi(cursor, selector.wanted, selector.source, key);
-        let multi = MultiReceive::new(queue, self.endpoint, context, flags, begin, slot);
-        self.receives
-            .set(key, ReceiveOpState::Multi(receive, multi));
+        let buffer = PostedBuffer {
+            receive,
+            multi: MultiReceive::new(queue, self.endpoint, context, flags, begin, slot),
+            slot: None,
+            slot_after: None,
+        };
+        self.receives.set(key, ReceiveOpState::Multi(buffer));
         self.arm(key, deferred);
+    }
+
+    /// Makes the record of the part of a buffer that a message gets.
+    pub(super) fn part_record(&mut self, key: OpKey, part: Payload) -> Option<OpRecord> {
+        let buffer = self.receives.buffer_mut(key)?;
+        let after = buffer.slot_after.take();
+        let slot = std::mem::replace(&mut buffer.slot, after)?;
+        let multi = Arc::clone(&buffer.multi);
+        let (report, options) = (Report::Piece { multi, slot }, PostOptions::default());
+        let record = Operation::new(OpKind::Receive, part, report, options);
+        Some(OpRecord::new(record))
+    }
+
+    /// Returns a part that no message comes for to its buffer.
+    pub(super) fn return_part(
+        &mut self,
+        key: OpKey,
+        buffer: OpKey,
+        deferred: &mut DeferredWork<'_>,
+    ) {
+        let Some(ReceiveEntry { mut record, .. }) = self.receives.remove(key) else {
+            return;
+        };
+        let part = record.take_payload();
+        let unused = match self.receives.buffer_mut(buffer) {
+            Some(buffer) => self.matcher.return_part(buffer.receive, part),
+            None => Some(part),
+        };
+        unused.into_iter().for_each(|it| deferred.drop_memory(it));
+        if let Report::Piece { multi, slot } = std::mem::replace(&mut record.token, Report::Counted)
+        {
+            deferred.unlocked.drops.push(DeferredDrop::Slot(slot));
+            multi.release(&mut deferred.unlocked.wakes);
+        }
+    }
+
+    /// Arms a buffer that a message has taken a part of, unless it is armed.
+    pub(super) fn arm_next(&mut self, key: OpKey, deferred: &mut DeferredWork<'_>) {
+        if let Some(buffer) = self.receives.buffer_mut(key)
+            && buffer.slot.is_none()
+        {
+            self.arm(key, deferred);
+        }
     }
 
     /// Arms a buffer: it takes the stored messages that match, and then waits for the next one.
     pub(super) fn arm(&mut self, key: OpKey, deferred: &mut DeferredWork<'_>) {
-        while let Some(ReceiveOpState::Multi(receive, multi)) = self.receives.get(key) {
-            let (receive, multi) = (*receive, Arc::clone(multi));
-            let Some(slot) = self.reserve_slot(&multi.queue) else {
+        let driver = self.driver.clone();
+        while let Some(buffer) = self.receives.buffer_mut(key) {
+            let Some(slot) = reserve_slot(driver.as_ref(), &buffer.multi.queue) else {
                 self.starved.push(key);
                 return;
             };
-            match self.matcher.arm(receive, Report::Piece { multi, slot }) {
+            buffer.slot = Some(slot);
+            match self.matcher.arm(buffer.receive) {
                 ArmOutcome::Posted => return,
-                ArmOutcome::Unexpected(part, message) => deferred.deliveries.push((part, message)),
+                ArmOutcome::Unexpected(part, message) => self.give(part, message, deferred),
                 ArmOutcome::Announced(part, announcement) => {
                     self.queue_clear_to_send(part, announcement, deferred)
                 }
-                ArmOutcome::Consumed(unused) => {
-                    deferred.release_slot(unused);
-                    self.end_multi(key, Ok(()), deferred);
-                    return;
-                }
+                ArmOutcome::Consumed => return self.end_multi(key, Ok(()), deferred),
             }
         }
     }
@@ -189,12 +237,19 @@ impl ContextState {
         result: Result<(), Error>,
         deferred: &mut DeferredWork<'_>,
     ) {
-        let Some(ReceiveOpState::Multi(receive, multi)) = self.receives.remove(key) else {
+        let Some(ReceiveOpState::Multi(buffer)) = self.receives.remove(key).map(|it| it.state)
+        else {
             return;
         };
-        if let Some(CanceledReceive::Multi(cursor, unused)) = self.matcher.cancel(receive) {
-            match (unused, &self.driver) {
-                (Some(unused), _) => deferred.release_slot(unused),
+        let PostedBuffer {
+            receive,
+            multi,
+            slot,
+            ..
+        } = buffer;
+        if let Some(cursor) = self.matcher.cancel(receive) {
+            match (slot, &self.driver) {
+                (Some(slot), _) => deferred.unlocked.drops.push(DeferredDrop::Slot(slot)),
                 // The buffer waited for a slot of its queue, and others may.
                 (None, Some(driver)) if multi.queue.withdraw(driver) => {
                     self.wake_driver(deferred);

@@ -1,40 +1,66 @@
-//! The states of a receive in its context.
+//! The receives of a context. The record of each stays here, from its post to its end.
 //!
 //! ```text
-//!            room              a message                 the connection completes it
+//!            room              a message                 the message is in its buffer
 //!   Backlogged ─┬──▶ Posted ───────────▶ Matched ──────────────────────────────▶ Ended
 //!               ├──────── a message ─────▶ │ ▲ │ canceled, or its time passed      ▲
 //!               │             ▲            │ └─┘ └─▶ MatchedCanceled ──────────────┤
 //!               │             └────────────┘ the message does not come: requeued    │
 //!               └──▶ Multi ───── consumed, or canceled ────────────────────────────┤
-//!   Claimed ───── its message is delivered, or its sender is gone ─────────────────┘
+//!   Claimed, Part ───── its message is delivered, or its sender is gone ───────────┘
 //! ```
 //! Backlogged and Posted end when they are canceled, and when a stored message is delivered at
 //! once. Matched moves to Matched when a requeued receive matches another announcement.
 
 use std::sync::Arc;
 
+use crate::buf::BufferCursor;
+use crate::cq::CqSlot;
 use crate::edges::{check_edge, state_machine};
-use crate::proto::{OpKey, ReceiveKey};
+use crate::progress::report::OpRecord;
+use crate::proto::{ConnectionId, OpKey, PostedReceive, ReceiveKey};
 use crate::slab::Slab;
 
-use super::MultiReceive;
+use super::{MultiReceive, ReceiveSelector};
+
+/// A receive that has not ended.
+#[derive(Debug)]
+pub(super) struct ReceiveEntry {
+    /// Without its buffer while bytes are received into it, or the cursor of its state has it.
+    pub(super) record: OpRecord,
+    pub(super) state: ReceiveOpState,
+    /// The connection that brings its message, or has announced it.
+    pub(super) sender: Option<ConnectionId>,
+}
+
+/// A posted multi-receive buffer.
+#[derive(Debug)]
+pub(super) struct PostedBuffer {
+    pub(super) receive: ReceiveKey,
+    pub(super) multi: Arc<MultiReceive>,
+    /// Where its next message is reported; `None`: the buffer is not armed.
+    pub(super) slot: Option<CqSlot>,
+    /// Where the message after it is reported, while the next one takes its part.
+    pub(super) slot_after: Option<CqSlot>,
+}
 
 /// The state of a receive.
 #[derive(Debug)]
 pub(super) enum ReceiveOpState {
-    /// It waits in the backlog for room.
-    Backlogged,
+    /// It waits in the backlog for room; with a cursor, it is a multi-receive buffer.
+    Backlogged(ReceiveSelector, Option<BufferCursor>),
     /// The matcher has it.
     Posted(ReceiveKey),
     /// The matcher has it: a multi-receive buffer.
-    Multi(ReceiveKey, Arc<MultiReceive>),
-    /// The connection that brings its message, or asks for it, has it.
-    Matched,
+    Multi(PostedBuffer),
+    /// A connection brings its message, or asks for it.
+    Matched(PostedReceive),
     /// As Matched, but it is not posted again if the message does not come.
-    MatchedCanceled,
+    MatchedCanceled(PostedReceive),
     /// It takes a claimed message and no other.
     Claimed,
+    /// The part that a message gets of the multi-receive buffer of this key.
+    Part(OpKey),
 }
 
 state_machine! { ReceiveOpState {
@@ -44,12 +70,13 @@ state_machine! { ReceiveOpState {
     Matched => [Posted, Matched, MatchedCanceled],
     MatchedCanceled => [],
     Claimed => [],
+    Part => [],
 }}
 
 /// The receives of a context that have not ended, by their keys.
 #[derive(Debug)]
 pub(super) struct ReceiveTable {
-    receives: Slab<ReceiveOpState>,
+    receives: Slab<ReceiveEntry>,
 }
 
 impl ReceiveTable {
@@ -59,29 +86,74 @@ impl ReceiveTable {
         }
     }
 
-    /// Enters a receive, which begins Backlogged or Claimed.
-    pub(super) fn insert(&mut self, state: ReceiveOpState) -> OpKey {
+    /// Enters a receive, which begins Backlogged, Claimed or Part.
+    pub(super) fn insert(&mut self, record: OpRecord, state: ReceiveOpState) -> OpKey {
         debug_assert!(matches!(
             state,
-            ReceiveOpState::Backlogged | ReceiveOpState::Claimed
+            ReceiveOpState::Backlogged(..) | ReceiveOpState::Claimed | ReceiveOpState::Part(_)
         ));
-        self.receives.insert(state)
+        self.receives.insert(ReceiveEntry {
+            record,
+            state,
+            sender: None,
+        })
     }
 
-    pub(super) fn get(&self, key: OpKey) -> Option<&ReceiveOpState> {
+    pub(super) fn get(&self, key: OpKey) -> Option<&ReceiveEntry> {
         self.receives.get(key)
+    }
+
+    pub(super) fn state(&self, key: OpKey) -> Option<&ReceiveOpState> {
+        self.receives.get(key).map(|it| &it.state)
+    }
+
+    pub(super) fn get_mut(&mut self, key: OpKey) -> Option<&mut ReceiveEntry> {
+        self.receives.get_mut(key)
+    }
+
+    pub(super) fn record_mut(&mut self, key: OpKey) -> Option<&mut OpRecord> {
+        self.receives.get_mut(key).map(|it| &mut it.record)
+    }
+
+    /// Returns what a receive takes that is admitted from the backlog, with the cursor of a
+    /// multi-receive buffer.
+    pub(super) fn take_posted(&mut self, key: OpKey) -> (ReceiveSelector, Option<BufferCursor>) {
+        match self.receives.get_mut(key).map(|it| &mut it.state) {
+            Some(ReceiveOpState::Backlogged(selector, cursor)) => (*selector, cursor.take()),
+            _ => unreachable!("a receive is admitted once"),
+        }
+    }
+
+    /// Returns the multi-receive buffer of this key.
+    pub(super) fn buffer_mut(&mut self, key: OpKey) -> Option<&mut PostedBuffer> {
+        match &mut self.receives.get_mut(key)?.state {
+            ReceiveOpState::Multi(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+
+    /// Returns the records of the receives of one message that wait for one, or for room.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &OpRecord> {
+        let waits = |it: &&ReceiveEntry| {
+            matches!(
+                it.state,
+                ReceiveOpState::Backlogged(..) | ReceiveOpState::Posted(_)
+            )
+        };
+        let receives = self.receives.iter().map(|(_, it)| it);
+        receives.filter(waits).map(|it| &it.record)
     }
 
     /// Moves a receive along a legal edge, if it has not ended.
     pub(super) fn set(&mut self, key: OpKey, to: ReceiveOpState) {
-        if let Some(state) = self.receives.get_mut(key) {
+        if let Some(ReceiveEntry { state, .. }) = self.receives.get_mut(key) {
             check_edge(state, &to);
             *state = to;
         }
     }
 
-    /// Ends a receive; returns its last state.
-    pub(super) fn remove(&mut self, key: OpKey) -> Option<ReceiveOpState> {
+    /// Ends a receive; returns it in its last state.
+    pub(super) fn remove(&mut self, key: OpKey) -> Option<ReceiveEntry> {
         self.receives.remove(key)
     }
 

@@ -1,51 +1,31 @@
 //! The receives of a context, as seen by the connection of one port.
-//!
-//! A stored message may be taken and reported at once, by any thread that posts a receive. So while
-//! a port has yet to report receives that its connection completed in this turn, later messages are
-//! held, and the connection reads no further, until the port [releases](PortReceives::release)
-//! them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use crate::error::Error;
-use crate::progress::report::Report;
+use crate::buf::{AccessError, Payload};
+use crate::error::{Error, Phase};
 use crate::proto::{
-    Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, OpKey, PostedReceive, Receives,
-    SharedMatcher, UnexpectedMessage,
+    Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, ConnectionId, MatchedReceive,
+    OpKey, Receives, SharedMatcher, UnexpectedMessage,
 };
+use crate::stats::OperationStats;
 
 use super::ReceiveContext;
-use super::deferred::{DeferredWork, UnlockedWork};
-use super::multi::next_part;
+use super::deferred::{DeferredWork, UnlockedWork, deliver_bytes};
+use super::multi::reserve_after;
 use super::state::{ClearToSendQueue, ContextState, lock_queue};
-
-/// Makes the token for the next message of a multi-receive buffer from the token of the one before.
-type NextPart<'a> = dyn Fn(&Report) -> Option<Report> + 'a;
 
 /// The receives of a context, as seen by the connection of one port, under the port's lock. Wakers
 /// and memory that must be handled without that lock are collected
 /// ([`PortReceives::take_deferred`]).
 pub(crate) struct PortReceives {
-    pub(super) context: Arc<ReceiveContext>,
+    context: Arc<ReceiveContext>,
     ids: ConnIds,
     unlocked: UnlockedWork,
-    /// Receives that have ended, and that the port may not have reported yet. The context removes
-    /// them once per turn, under one lock; usually they are few.
-    ended: SmallVec<[OpKey; 4]>,
-    /// Messages that came after those receives, in order.
-    held: Vec<HeldMessage>,
     clear_to_send: Option<ClearToSendQueue>,
-    is_detached: bool,
-}
-
-/// A message that will be stored.
-enum HeldMessage {
-    /// An admitted message that has been received completely.
-    New(UnexpectedMessage),
-    /// A message whose receive has lost its owner.
-    Requeued(UnexpectedMessage),
+    /// Set once the connection is detached: the counts of the receives that have got its messages.
+    detached: Option<OperationStats>,
 }
 
 impl PortReceives {
@@ -58,68 +38,46 @@ impl PortReceives {
             context,
             ids,
             unlocked: UnlockedWork::default(),
-            ended: SmallVec::new(),
-            held: Vec::new(),
             clear_to_send,
-            is_detached: false,
+            detached: None,
         }
     }
 
     /// Returns true if there is anything to be [taken](Self::take_deferred).
     pub(crate) fn has_deferred(&self) -> bool {
-        !self.ended.is_empty() || !self.held.is_empty() || !self.unlocked.is_empty()
+        !self.unlocked.is_empty()
     }
 
-    /// Takes what must be dropped once the port's lock is released, which wakes tasks. To be called
-    /// when the port has reported all receives that have ended.
+    /// Takes what must be dropped once the port's lock is released, which wakes tasks.
     pub(crate) fn take_deferred(&mut self) -> impl Sized + use<> {
-        self.release_held();
         std::mem::take(&mut self.unlocked)
     }
 
-    /// Stores the messages that were held, since the port has reported all receives that have
-    /// ended. Returns true if there were any, and the connection may read on.
-    pub(crate) fn release(&mut self) -> bool {
-        let held = self.is_holding();
-        if held {
-            self.release_held();
+    /// Sets the address that the errors of receives name which get this connection's messages.
+    pub(crate) fn set_peer(&mut self, peer: Option<SocketAddr>) {
+        let mut state = self.context.lock("set the peer");
+        if let Some(port) = state.ports.get_mut(&self.ids.connection) {
+            port.peer = peer;
         }
-        held
     }
 
-    fn release_held(&mut self) {
-        if self.ended.is_empty() && self.held.is_empty() {
-            return;
-        }
-        let ended = std::mem::take(&mut self.ended);
-        let held = std::mem::take(&mut self.held);
-        self.with_state("receives ended", |state, deferred| {
-            ended.into_iter().for_each(|it| state.receive_ended(it));
-            for message in held {
-                state.store(message, deferred);
-            }
-        });
-    }
-
-    /// Stores a message, or holds it behind receives that the port has yet to report.
-    fn hold_or_store(&mut self, message: HeldMessage) {
-        if self.ended.is_empty() {
-            self.with_state("store a message", |state, deferred| {
-                state.store(message, deferred);
-            });
-        } else {
-            self.held.push(message);
-        }
+    /// Returns the counts of the receives that have got this connection's messages.
+    pub(crate) fn ended(&self) -> OperationStats {
+        let of_port = || {
+            let state = self.context.lock("counts");
+            let port = state.ports.get(&self.ids.connection);
+            port.map(|port| port.ended).unwrap_or_default()
+        };
+        self.detached.unwrap_or_else(of_port)
     }
 
     /// Detaches the connection: its announcements are void, its complete messages stay.
     pub(crate) fn detach(&mut self) {
-        self.release_held();
-        self.is_detached = true;
         let connection = self.ids.connection;
-        self.with_state("detach", |state, deferred| {
-            state.detach(connection, deferred);
+        let ended = self.with_state("detach", |state, deferred| {
+            state.detach(connection, deferred)
         });
+        self.detached.get_or_insert(ended);
     }
 
     /// Takes a step under the context's lock, and keeps what it deferred.
@@ -130,33 +88,54 @@ impl PortReceives {
     ) -> R {
         self.context.take_step(purpose, &mut self.unlocked, step)
     }
-
-    fn match_message(
-        &mut self,
-        begin: impl FnOnce(&mut SharedMatcher<Report>, &NextPart<'_>) -> ArrivalOutcome<Report>,
-    ) -> ArrivalOutcome<Report> {
-        self.with_state("begin a message", |state, deferred| {
-            let driver = state.driver.as_ref();
-            let outcome = begin(&mut state.matcher, &|token| next_part(token, driver));
-            if let ArrivalOutcome::Matched(PostedReceive { key, .. }) = &outcome {
-                state.mark_matched(*key, deferred);
-            }
-            outcome
-        })
-    }
 }
 
-impl Receives<Report> for PortReceives {
-    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<Report> {
-        self.match_message(|matcher, next| matcher.begin_message(arrival, next))
+impl Receives for PortReceives {
+    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<(OpKey, Payload)> {
+        self.with_state("begin a message", |state, deferred| {
+            let begun = state.begin(|matcher, may_arm| matcher.begin_message(arrival, may_arm));
+            let begun = state.enter_begun(begun, arrival.connection, Phase::Moving, deferred);
+            begun.map(|key| (key, state.take_buffer(key)))
+        })
+    }
+
+    fn take_message(&mut self, arrival: &mut Arrival, bytes: &[u8]) -> bool {
+        let context = &self.context;
+        context.take_step("take a message", &mut self.unlocked, |state, deferred| {
+            let begun = state.begin(|matcher, may_arm| matcher.begin_message(arrival, may_arm));
+            match begun {
+                ArrivalOutcome::Matched(matched) => {
+                    let buffer = matched.receive.key;
+                    let record = state.take_record(matched);
+                    let record = deliver_bytes(record, *arrival, bytes);
+                    context.complete(state, record, deferred);
+                    state.arm_next(buffer, deferred);
+                }
+                ArrivalOutcome::Store => match copied(bytes) {
+                    Some(payload) => {
+                        let message = UnexpectedMessage {
+                            arrival: *arrival,
+                            payload,
+                            len: bytes.len(),
+                            overflow: 0,
+                        };
+                        state.store_message(message, deferred);
+                    }
+                    None => {
+                        state.matcher.abort_message(arrival);
+                        return false;
+                    }
+                },
+                ArrivalOutcome::Stalled => return false,
+            }
+            true
+        })
     }
 
     fn store_message(&mut self, message: UnexpectedMessage) {
-        self.hold_or_store(HeldMessage::New(message));
-    }
-
-    fn is_holding(&self) -> bool {
-        !self.held.is_empty()
+        self.with_state("store a message", |state, deferred| {
+            state.store_message(message, deferred);
+        });
     }
 
     fn abort_message(&mut self, arrival: &Arrival) {
@@ -165,11 +144,16 @@ impl Receives<Report> for PortReceives {
         });
     }
 
-    fn begin_announcement(&mut self, announcement: &mut Announcement) -> ArrivalOutcome<Report> {
-        self.match_message(|matcher, next| matcher.begin_announcement(announcement, next))
+    fn begin_announcement(&mut self, announcement: &mut Announcement) -> ArrivalOutcome<OpKey> {
+        self.with_state("begin an announcement", |state, deferred| {
+            let begun =
+                state.begin(|matcher, may_arm| matcher.begin_announcement(announcement, may_arm));
+            let sender = announcement.arrival.connection;
+            state.enter_begun(begun, sender, Phase::AwaitingPeer, deferred)
+        })
     }
 
-    fn poll_clear_to_send(&mut self) -> Option<ClearToSend<Report>> {
+    fn poll_clear_to_send(&mut self) -> Option<ClearToSend> {
         lock_queue(self.clear_to_send.as_ref()?).pop_front()
     }
 
@@ -179,13 +163,30 @@ impl Receives<Report> for PortReceives {
         });
     }
 
-    fn receive_ended(&mut self, receive: OpKey) {
-        self.ended.push(receive);
+    fn take_buffer(&mut self, receive: OpKey) -> Payload {
+        self.context.lock("take a buffer").take_buffer(receive)
     }
 
-    fn requeue_receive(&mut self, receive: PostedReceive<Report>, gone: Error) {
+    fn end_receive(
+        &mut self,
+        receive: OpKey,
+        message: UnexpectedMessage,
+        failed: Option<AccessError>,
+    ) {
+        self.with_state("end a receive", |state, deferred| {
+            state.end_receive(receive, message, failed, deferred);
+        });
+    }
+
+    fn requeue_receive(&mut self, receive: OpKey, buffer: Option<Payload>, gone: Error) {
         self.with_state("requeue a receive", |state, deferred| {
-            state.requeue_receive(receive, deferred, gone);
+            state.requeue_receive(receive, buffer, gone, deferred);
+        });
+    }
+
+    fn fail_receive(&mut self, receive: OpKey, buffer: Option<Payload>, error: Error) {
+        self.with_state("fail a receive", |state, deferred| {
+            state.fail_receive(receive, buffer, error, deferred);
         });
     }
 
@@ -194,10 +195,6 @@ impl Receives<Report> for PortReceives {
         self.with_state("forget announcements", |state, _| {
             state.matcher.forget_announcements(connection);
         });
-    }
-
-    fn requeue_message(&mut self, message: UnexpectedMessage) {
-        self.hold_or_store(HeldMessage::Requeued(message));
     }
 
     fn held_messages(&self) -> u64 {
@@ -211,27 +208,62 @@ impl Receives<Report> for PortReceives {
     }
 }
 
+/// Copies a message to memory of our own; `None`: there is none.
+fn copied(bytes: &[u8]) -> Option<Payload> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).ok()?;
+    copy.extend_from_slice(bytes);
+    Some(Payload::from_vec(copy))
+}
+
 impl Drop for PortReceives {
     /// Detaches a connection that never came up.
     fn drop(&mut self) {
-        if !self.is_detached {
+        if self.detached.is_none() {
             self.detach();
         }
     }
 }
 
 impl ContextState {
-    fn store(&mut self, message: HeldMessage, deferred: &mut DeferredWork<'_>) {
-        let message = match message {
-            HeldMessage::Requeued(message) => return self.requeue_message(message, deferred),
-            HeldMessage::New(message) => message,
-        };
+    /// Begins a message; `begin` asks whether a multi-receive buffer may be armed again at once.
+    fn begin(
+        &mut self,
+        begin: impl FnOnce(
+            &mut SharedMatcher,
+            &mut dyn FnMut(OpKey) -> bool,
+        ) -> ArrivalOutcome<MatchedReceive>,
+    ) -> ArrivalOutcome<MatchedReceive> {
+        let (receives, driver) = (&mut self.receives, self.driver.as_ref());
+        begin(&mut self.matcher, &mut |key| {
+            reserve_after(receives, driver, key)
+        })
+    }
+
+    /// Enters the match of a message that has begun.
+    fn enter_begun(
+        &mut self,
+        begun: ArrivalOutcome<MatchedReceive>,
+        sender: ConnectionId,
+        phase: Phase,
+        deferred: &mut DeferredWork<'_>,
+    ) -> ArrivalOutcome<OpKey> {
+        begun.map(|matched| {
+            let buffer = matched.receive.key;
+            let key = self.enter_match(matched, sender, phase);
+            self.arm_next(buffer, deferred);
+            key
+        })
+    }
+
+    fn store_message(&mut self, message: UnexpectedMessage, deferred: &mut DeferredWork<'_>) {
         if self.closed.is_some() {
             self.matcher.abort_message(&message.arrival);
             deferred.drop_memory(message.payload);
-        } else if let Some((receive, message)) = self.matcher.store_message(message) {
-            self.complete_match(receive.key, deferred);
-            deferred.deliveries.push((receive, message));
+        } else if let Some((matched, message)) = self.matcher.store_message(message) {
+            let key = matched.receive.key;
+            self.give(matched, message, deferred);
+            self.arm_next(key, deferred);
         }
     }
 }

@@ -14,9 +14,7 @@ use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
 use crate::progress::port::{
     Bindings, ExtensionConfig, Port, PortKind, PortParts, PortSizes, PortTimers, PortWaker,
 };
-use crate::proto::{
-    ConnIds, Connection, ConnectionId, LongMessages, OpKey, SharedParams, SourceId,
-};
+use crate::proto::{ConnIds, Connection, ConnectionId, LongMessages, SharedParams, SourceId};
 use crate::sync::Lock;
 use crate::transport::Clock;
 
@@ -79,7 +77,7 @@ impl SharedContext {
             connection: ConnectionId(id.number()),
         };
         let params = extension.params(engine);
-        let port = Port::open_with(engine, id, extension, bindings, |waker| {
+        Port::open_with(engine, id, extension, bindings, |waker| {
             let (receives, promised_bytes) = self.receives.attach(ids, self.long_messages, waker);
             let shared = SharedParams {
                 ids,
@@ -92,16 +90,7 @@ impl SharedContext {
                 receives: Some(Box::new(receives)),
                 kind: PortKind::Msg,
             }
-        })?;
-        self.receives.set_port(ids.connection, &port);
-        Ok(port)
-    }
-
-    /// Detaches a matched receive, whose future was dropped, at the connection that has it. Linear
-    /// in the number of connections; few receives are dropped just when their message comes.
-    pub(crate) fn detach_receive(&self, receive: OpKey) {
-        let ports = self.receives.ports();
-        ports.iter().any(|port| port.detach_receive(receive));
+        })
     }
 
     /// Ends the receives; no endpoint is bound to them any more.
@@ -122,13 +111,9 @@ impl SharedContext {
 impl Pollable for SharedContext {
     fn turn(&self, now: Instant, _clock: &dyn Clock, _budget: &mut Budget) -> TurnResult {
         self.port_waker.mark_dequeued();
-        let detach = |key, error: &Error| {
-            let ports = self.receives.ports();
-            ports.iter().find_map(|port| port.detach_timed(key, error))
-        };
         let (next, expires) = match self.closing.load(Ordering::Acquire) {
             true => (NextTurn::Never, None),
-            false => (NextTurn::WhenWoken, self.receives.expire(now, detach)),
+            false => (NextTurn::WhenWoken, self.receives.expire(now)),
         };
         let mut timers = self.timers.lock("alarm");
         let alarm = timers.next_alarm(next, now, expires);

@@ -16,14 +16,12 @@ use super::*;
 use crate::cq::{CompletionFlags, CompletionQueue};
 use crate::id::UserContext;
 use crate::limits::UNEXPECTED_OVERHEAD;
-use crate::progress::completing::Undelivered;
 use crate::progress::report::Report;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpKind,
-    Operation, PostOptions, PostedReceive, Receives, UnexpectedMessage,
+    Operation, PostOptions, Receives, UnexpectedMessage,
 };
-use crate::stats::OperationStats;
-use crate::sync::{DomainScope, OwnedRecord, WakeList};
+use crate::sync::{DomainScope, OwnedRecord};
 
 const OVERHEAD: usize = UNEXPECTED_OVERHEAD;
 
@@ -156,16 +154,7 @@ impl Fixture {
     }
 
     fn expire(&self) -> Option<Instant> {
-        self.context.expire(self.now, |_, _| None)
-    }
-
-    /// Expires receives, while a connection has this one.
-    fn expire_with(&self, met: &mut (Arrival, PostedReceive<Report>)) -> Option<Instant> {
-        let record = RefCell::new(&mut met.1.record);
-        self.context.expire(self.now, |_, error| {
-            let parted = Operation::part(&mut record.borrow_mut(), Report::Counted, error.clone());
-            Some(parted)
-        })
+        self.context.expire(self.now)
     }
 }
 
@@ -260,6 +249,13 @@ fn tagged(tag: u64) -> MatchCriteria {
     MatchCriteria::Tagged { tag, ignore: 0 }
 }
 
+/// A message that has begun, and the receive that takes it.
+struct Met {
+    arrival: Arrival,
+    receive: OpKey,
+    payload: Payload,
+}
+
 impl Sender {
     fn arrival(&self, tag: Option<u64>, len: usize) -> Arrival {
         Arrival {
@@ -272,7 +268,11 @@ impl Sender {
         }
     }
 
-    fn begin(&mut self, tag: Option<u64>, len: usize) -> (Arrival, ArrivalOutcome<Report>) {
+    fn begin(
+        &mut self,
+        tag: Option<u64>,
+        len: usize,
+    ) -> (Arrival, ArrivalOutcome<(OpKey, Payload)>) {
         let mut arrival = self.arrival(tag, len);
         let outcome = self.receives.begin_message(&mut arrival);
         (arrival, outcome)
@@ -293,42 +293,35 @@ impl Sender {
 
     /// Begins a message that a receive awaits.
     #[track_caller]
-    fn meet(&mut self, tag: Option<u64>, len: usize) -> (Arrival, PostedReceive<Report>) {
+    fn meet(&mut self, tag: Option<u64>, len: usize) -> Met {
         match self.begin(tag, len) {
-            (arrival, ArrivalOutcome::Matched(receive)) => (arrival, receive),
+            (arrival, ArrivalOutcome::Matched((receive, payload))) => Met {
+                arrival,
+                receive,
+                payload,
+            },
             (_, outcome) => panic!("{outcome:?} where a receive was expected"),
         }
     }
 
-    /// Places the message in the receive, which the port completes.
-    fn end(&mut self, met: (Arrival, PostedReceive<Report>), bytes: &[u8]) {
-        let (arrival, PostedReceive { mut record, .. }) = met;
-        let mut payload = record.take_payload();
+    /// Places the message in the receive.
+    fn end(&mut self, met: Met, bytes: &[u8]) {
+        let Met {
+            arrival,
+            receive,
+            mut payload,
+        } = met;
         payload.copy_in(0, bytes).unwrap();
-        record.payload = Some(payload);
-        record.set_end(Ok(()), bytes.len());
-        record.end.tag = arrival.kind.tag();
-        record.end.origin = Some(arrival.origin());
-        record.end.order = arrival.order;
-        // As a connection does with a receive whose end was reported.
-        let message = match record.token {
-            Report::Counted => message_of(&record),
-            _ => None,
+        let message = UnexpectedMessage {
+            arrival,
+            payload,
+            len: bytes.len(),
+            overflow: 0,
         };
-        let context = Arc::clone(&self.receives.context);
-        let undelivered = context
-            .completion_context(&mut OperationStats::default())
-            .deliver(record, &mut WakeList::new());
-        let message = match undelivered {
-            Undelivered::Message(op) => message_of(&op),
-            _ => message,
-        };
-        if let Some(message) = message {
-            self.receives.requeue_message(message);
-        }
+        self.receives.end_receive(receive, message, None);
     }
 
-    fn announce(&mut self, tag: u64, len: usize, index: u8) -> ArrivalOutcome<Report> {
+    fn announce(&mut self, tag: u64, len: usize, index: u8) -> ArrivalOutcome<OpKey> {
         let arrival = self.arrival(Some(tag), len);
         self.receives
             .begin_announcement(&mut Announcement { arrival, index })
@@ -373,29 +366,44 @@ fn an_unexpected_message_that_does_not_fit_is_truncated() {
     assert_eq!(kind_of(&end), ErrorKind::Truncated);
 }
 
-/// Messages of one connection are reported in its order, although any post may report a stored one:
-/// a message after a receive that the port has yet to report is held.
+/// A receive is reported when its message is in its buffer, and so before any later message of the
+/// connection is, although any post may report a stored one.
 #[test]
-fn a_message_is_not_stored_before_those_before_it_are_reported() {
+fn a_receive_is_reported_as_soon_as_its_message_has_come() {
     let fixture = Fixture::new(4, 1 << 16, 4);
     let mut sender = fixture.sender(1, 1);
     let first = fixture.post(tagged(1), 8);
     let met = sender.meet(Some(1), 5);
-    sender.receives.receive_ended(met.1.key);
-    sender.send_unexpected(Some(2), b"after");
-    assert!(
-        sender.receives.is_holding(),
-        "the connection reads no further"
-    );
-    let second = fixture.post(tagged(2), 8);
-    assert!(second.is_pending());
+    assert!(first.is_pending());
     sender.end(met, b"first");
     assert_eq!(bytes_of(&first.end()), b"first");
-    assert!(sender.receives.release());
-    assert_eq!(bytes_of(&second.end()), b"after");
-    assert!(!sender.receives.is_holding());
-    sender.send_unexpected(Some(3), b"third");
-    assert!(!sender.receives.is_holding(), "nothing is before it");
+    let stats = fixture.context.stats();
+    assert_eq!(stats.ended.succeeded, 0, "its connection counts it");
+    assert_eq!(sender.receives.ended().receives.succeeded, 1);
+    sender.receives.detach();
+    assert_eq!(sender.receives.ended().receives.succeeded, 1);
+}
+
+/// The error of a receive names the peer whose message it is.
+#[test]
+fn the_error_of_a_receive_names_the_sender_of_its_message() {
+    let mut fixture = Fixture::new(4, 1 << 16, 4);
+    let mut sender = fixture.sender(1, 1);
+    let peer = "192.0.2.1:7".parse().unwrap();
+    sender.receives.set_peer(Some(peer));
+    sender.send_unexpected(None, b"too long");
+    let mut ends = vec![fixture.post(MatchCriteria::Message, 3).end()];
+    let timeout = Some(Duration::from_secs(1));
+    let timed = PostOptions { timeout, ..WAIT };
+    let receive = fixture.post_with(MatchCriteria::Message, 3, timed).unwrap();
+    let _met = sender.meet(None, 3);
+    fixture.expire();
+    fixture.now += Duration::from_secs(1);
+    fixture.expire();
+    ends.push(receive.end());
+    for end in ends {
+        assert_eq!(end.end.result.as_ref().unwrap_err().peer(), Some(peer));
+    }
 }
 
 /// Closing ends posted and waiting receives, drops stored messages, and refuses later ones.

@@ -159,7 +159,7 @@ impl<T> Connection<T> {
     /// lost then, since without credit its sender keeps it for the next connection.
     pub(crate) fn may_end_idle(&self) -> bool {
         let agreed = self.agreed().contains(Capabilities::CREDIT);
-        self.knows_close() && agreed && self.is_at_boundary()
+        self.knows_close() && agreed && self.is_at_boundary() && !self.awaits_data()
     }
 
     /// True if both CLOSEs have been sent and ours is out: the stream is to be ended.

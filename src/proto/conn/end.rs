@@ -7,7 +7,6 @@ use crate::proto::event::ConnEvent;
 use crate::proto::op::OpKey;
 
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
-use super::shared_receive::MatchedReceive;
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
@@ -27,9 +26,15 @@ impl<T> Connection<T> {
     pub(crate) fn forget_submitted(&mut self) {
         self.tx.forget_submitted();
         // A message that was to be stored is given up with the connection.
+        // A shared receive ends without its buffer.
+        let is_shared = |target: &PayloadTarget| {
+            matches!(
+                target,
+                PayloadTarget::SharedUnexpected { .. } | PayloadTarget::SharedReceive { .. }
+            )
+        };
         let is_gone = |transfer: &PayloadInProgress| {
-            transfer.payload.is_none()
-                && !matches!(transfer.target, PayloadTarget::SharedUnexpected { .. })
+            transfer.payload.is_none() && !is_shared(&transfer.target)
         };
         if matches!(&self.rx, ReceiveState::Payload(transfer) if is_gone(transfer)) {
             self.rx.close();
@@ -81,9 +86,7 @@ impl<T> Connection<T> {
     }
 
     fn complete_all(&mut self, error: &Error, host: &mut impl Host<T>) {
-        let matched: Vec<MatchedReceive> = self.matched_receives().collect();
-        self.set_matched_receive(None);
-        self.collect_memory(host);
+        self.collect_memory(error, host);
         let injected = self.tx.injected.fail_all(error);
         self.injected_ended(injected);
         // Receives that wait for room go on waiting if complete messages are there for them.
@@ -93,13 +96,9 @@ impl<T> Connection<T> {
                 served -= 1;
                 continue;
             }
-            let payload = self.ops.get_mut(key).and_then(|op| op.payload.take());
-            let matched = matched.iter().find(|matched| matched.op == key);
-            let Some(payload) = self.requeue_or_end(key, matched.copied(), payload, error, host)
-            else {
-                continue;
-            };
-            self.put_back(key, payload);
+            if let Some(op) = self.ops.get_mut(key) {
+                op.payload.get_or_insert_with(Payload::empty);
+            }
             match self.ops.get(key).and_then(|op| op.answer) {
                 Some(answer) => self.complete_answered(key, answer),
                 None => self.complete(key, Err(error.clone()), 0),
@@ -152,36 +151,6 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Posts a matched receive again if any peer's message may take it: the end of this connection
-    /// does not end it. A receive for this peer alone ends, as do receives whose memory the
-    /// transport never gives back, or that no future awaits. Returns the memory of an operation
-    /// that ends, and `None` if it was posted again.
-    fn requeue_or_end(
-        &mut self,
-        key: OpKey,
-        matched: Option<MatchedReceive>,
-        payload: Option<Payload>,
-        error: &Error,
-        host: &mut impl Host<T>,
-    ) -> Option<Payload> {
-        let Some(matched) = matched else {
-            return Some(payload.unwrap_or_else(Payload::empty));
-        };
-        let is_awaited = self.ops.get(key).is_some_and(|op| !op.detached);
-        match payload {
-            Some(payload) if !matched.is_for_one_peer() && is_awaited => {
-                self.requeue_receive(matched, payload, error.clone(), host);
-                None
-            }
-            payload => {
-                if let Some(shared) = host.shared() {
-                    shared.receive_ended(matched.key);
-                }
-                Some(payload.unwrap_or_else(Payload::empty))
-            }
-        }
-    }
-
     /// Returns why the connection did not end in order, if it did not.
     fn why_lost(&self) -> Option<Error> {
         if self.close.is_in_order() {
@@ -196,12 +165,14 @@ impl<T> Connection<T> {
     }
 
     /// Empties the queues, and returns the memory that lies in frames or is being filled to its
-    /// operations. Memory that the transport never gave back (its driver is gone) is missing.
-    fn collect_memory(&mut self, host: &mut impl Host<T>) {
+    /// operations. Memory that the transport never gave back (its driver is gone) is missing. Ends
+    /// shared receives with this error.
+    fn collect_memory(&mut self, error: &Error, host: &mut impl Host<T>) {
         for (key, payload) in self.tx.drain() {
             self.give_memory(key, payload);
         }
         self.tx_context.backlog.clear();
+        let mut matched = Vec::new();
         if let ReceiveState::Payload(transfer) = self.rx.close() {
             match (transfer.target, transfer.payload) {
                 (
@@ -210,6 +181,9 @@ impl<T> Connection<T> {
                     | PayloadTarget::ReadData { op },
                     Some(payload),
                 ) => self.give_memory(op, payload),
+                (PayloadTarget::SharedReceive { receive, .. }, buffer) => {
+                    matched.push((receive, buffer));
+                }
                 (PayloadTarget::SharedUnexpected { arrival }, _) => {
                     if let Some(shared) = host.shared() {
                         shared.abort_message(&arrival);
@@ -225,10 +199,15 @@ impl<T> Connection<T> {
         }
         if let Some(binding) = self.binding_mut() {
             binding.collected = Vec::new();
+            matched.extend(binding.incoming.awaiting().map(|receive| (receive, None)));
             binding.incoming.clear();
         }
         if let Some(shared) = host.shared() {
+            // A receive that is posted again matches none of the announcements.
             shared.forget_announcements();
+            for (receive, buffer) in matched {
+                shared.fail_receive(receive, buffer, error.clone());
+            }
         }
         let is_closed_here = self.fault.is_none();
         if let Some(own) = self.own_mut() {

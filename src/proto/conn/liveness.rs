@@ -44,10 +44,13 @@ impl<T> Connection<T> {
     /// answer something of ours, or to finish a frame that has begun. A receive without a message
     /// does not count.
     pub(crate) fn awaits_peer(&self) -> bool {
-        let is_receiving = !self.is_at_boundary() || self.awaits_data();
-        // A message that is collected takes its receive when it is whole.
-        let is_collecting = matches!(self.rx, ReceiveState::Collecting { .. });
-        self.is_sending() || is_collecting || self.ops.len() > 0 && is_receiving
+        let is_receiving = match &self.rx {
+            // A message that is collected takes its receive when it is whole.
+            ReceiveState::Collecting { .. } => true,
+            ReceiveState::Payload(transfer) if transfer.is_for_shared_receive() => true,
+            _ => self.ops.len() > 0 && !self.is_at_boundary(),
+        };
+        self.is_sending() || is_receiving || self.awaits_data()
     }
 
     /// True while an operation that this side transmits has not ended.

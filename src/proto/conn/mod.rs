@@ -55,8 +55,7 @@ use crate::info::MsgOrder;
 use crate::proto::event::ConnEvent;
 use crate::proto::matching::fifo::FifoMatcher;
 use crate::proto::matching::inbox::Inboxes;
-use crate::proto::matching::{Arrival, MessageKind, UnexpectedMessage};
-use crate::proto::op::{MessageOrigin, OpKey, Operation};
+use crate::proto::op::{OpKey, Operation};
 use crate::slab::Slab;
 use crate::sync::OwnedRecord;
 use crate::wire::{ByteOrder, CmDecoder};
@@ -272,13 +271,10 @@ impl<T> Connection<T> {
         // 2. Its place in its context is free, and a fence behind it waits for one less.
         if phase != Phase::Waiting {
             let context = match &mut self.side {
-                ReceiveSide::Own(own) if is_receive => Some(&mut own.context),
-                _ if is_receive => None,
-                _ => Some(&mut self.tx_context),
+                ReceiveSide::Own(own) if is_receive => &mut own.context,
+                _ => &mut self.tx_context,
             };
-            if let Some(context) = context {
-                context.free(1);
-            }
+            context.free(1);
             if !is_receive {
                 self.tx.fences.ended(number);
             }
@@ -288,15 +284,11 @@ impl<T> Connection<T> {
     /// Completes a receive that got a message.
     #[inline]
     fn complete_receive(&mut self, key: OpKey, received: ReceivedMessage) {
-        let ids = self.ids();
         if let Some(op) = self.ops.get_mut(key) {
             let end = &mut op.end;
             end.overflow = received.overflow;
             end.data = received.data;
-            end.tag = received.tag;
             end.order = received.order;
-            end.origin = ids
-                .map(|ConnIds { source, connection }| MessageOrigin::Peer { source, connection });
         }
         self.complete(key, received.result(), received.len);
     }
@@ -531,7 +523,7 @@ impl<T> Connection<T> {
     }
 }
 
-/// The message that a receive got.
+/// The message that a receive of the connection's own got.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReceivedMessage {
     /// Bytes that fit.
@@ -540,8 +532,7 @@ struct ReceivedMessage {
     overflow: usize,
     /// CQ data.
     data: Option<u64>,
-    tag: Option<u64>,
-    /// Its place among the messages of the connection, or of all connections that share receives.
+    /// Its place among the messages of the connection.
     order: u64,
 }
 
@@ -551,24 +542,6 @@ impl ReceivedMessage {
         match self.overflow {
             0 => Ok(()),
             overflow => Err(truncated(self.len, overflow)),
-        }
-    }
-
-    /// Converts the message to one that waits for a shared receive.
-    fn as_unexpected(&self, ids: ConnIds, payload: Payload) -> UnexpectedMessage {
-        let arrival = Arrival {
-            source: ids.source,
-            connection: ids.connection,
-            kind: MessageKind::of(self.tag),
-            len: (self.len as u64).saturating_add(self.overflow as u64),
-            data: self.data,
-            order: self.order,
-        };
-        UnexpectedMessage {
-            arrival,
-            payload,
-            len: self.len,
-            overflow: self.overflow,
         }
     }
 }

@@ -407,15 +407,6 @@ impl<T> Connection<T> {
         withdrawn
     }
 
-    /// Marks a shared receive whose owner went away while a message was being received into it, or
-    /// is asked for, so that the message survives. Returns the key of its operation; `None`: the
-    /// connection does not have the receive of this key.
-    pub(crate) fn detach_matched(&mut self, receive: OpKey) -> Option<OpKey> {
-        let matched = self.matched_receives().find(|it| it.key == receive)?;
-        self.ops.get_mut(matched.op)?.detached = true;
-        Some(matched.op)
-    }
-
     /// Requeues the message of a completed receive whose owner never looked: it goes back to the
     /// head, in its order.
     pub(crate) fn requeue_message(&mut self, receive: &Operation<T>) {

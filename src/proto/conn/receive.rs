@@ -27,7 +27,7 @@ mod payload;
 
 use tracing::Level;
 
-use crate::buf::{Leases, Payload};
+use crate::buf::{AccessError, Leases, Payload};
 use crate::error::{Error, ErrorKind};
 use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN};
 use crate::log::{hold_event, is_logged};
@@ -142,11 +142,10 @@ impl<T> Connection<T> {
     }
 
     /// Processes staged bytes; returns how many were consumed. Fewer than given means that the
-    /// connection pauses, is faulty, or has a message held until what came before it is reported,
-    /// and takes the rest later.
+    /// connection pauses and takes the rest later, or is faulty.
     pub(crate) fn handle_stage(&mut self, input: &[u8], host: &mut impl Host<T>) -> usize {
         let mut at = 0;
-        while at < input.len() && self.is_reading() && !self.waits_for_report(host) {
+        while at < input.len() && self.is_reading() {
             match self.consume(&input[at..], host) {
                 Ok(n) => at += n,
                 Err(error) => self.fail(error),
@@ -155,13 +154,6 @@ impl<T> Connection<T> {
         self.count_read(at);
         self.invariants();
         at
-    }
-
-    /// True at the end of a frame while a message of this connection is held.
-    #[inline]
-    fn waits_for_report(&self, host: &mut impl Host<T>) -> bool {
-        matches!(self.rx, ReceiveState::Header)
-            && host.shared().is_some_and(|shared| shared.is_holding())
     }
 
     fn count_read(&mut self, n: usize) {
@@ -239,7 +231,11 @@ impl<T> Connection<T> {
             Decoded::Frame {
                 header, header_len, ..
             } => {
-                self.dispatch(header, input.len() - header_len, host)?;
+                let behind = &input[header_len..];
+                if let Some(len) = self.take_shared_message(&header, behind, host) {
+                    return Ok(header_len + len);
+                }
+                self.dispatch(header, behind.len(), host)?;
                 Ok(header_len)
             }
             Decoded::Need(_) => {
@@ -297,21 +293,39 @@ impl<T> Connection<T> {
                 Err(closed) if refusals && transfer.is_refusable() => {
                     transfer.refuse(closed.into())
                 }
-                Err(failed) => match transfer.initiator() {
-                    // The buffer belongs to our own operation: only this operation ends.
-                    Some(op) => {
-                        transfer.drop_rest();
-                        if let Some(op) = self.ops.get_mut(op) {
-                            op.failed = Some(failed);
-                        }
+                Err(failed) => {
+                    if !self.drop_failed(failed) {
+                        return Err(taken_away(failed.into()));
                     }
-                    None => return Err(taken_away(failed.into())),
-                },
+                }
             }
         }
-        transfer.done += take as u64;
+        if let ReceiveState::Payload(transfer) = &mut self.rx {
+            transfer.done += take as u64;
+        }
         self.complete_payload(host);
         Ok(take)
+    }
+
+    /// Drops the rest of a payload whose memory has failed and is that of an operation of ours, so
+    /// that only this operation ends. Returns false if it is that of a region.
+    pub(super) fn drop_failed(&mut self, error: AccessError) -> bool {
+        let ReceiveState::Payload(transfer) = &mut self.rx else {
+            return false;
+        };
+        match &mut transfer.target {
+            PayloadTarget::Receive { op, .. }
+            | PayloadTarget::Read { op }
+            | PayloadTarget::ReadData { op } => {
+                if let Some(op) = self.ops.get_mut(*op) {
+                    op.failed = Some(error);
+                }
+            }
+            PayloadTarget::SharedReceive { failed, .. } => *failed = Some(error),
+            _ => return false,
+        }
+        transfer.drop_rest();
+        true
     }
 
     /// Processes what has changed outside: receives that were matched with announced messages, and

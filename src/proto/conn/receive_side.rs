@@ -10,7 +10,6 @@ use crate::proto::peers::{ConnectionId, SourceId};
 
 use super::rdm_binding::RdmBinding;
 use super::rendezvous_receiver::IncomingAnnouncements;
-use super::shared_receive::MatchedReceive;
 use super::{Connection, ContextQueue};
 
 #[derive(Debug)]
@@ -89,8 +88,6 @@ impl LongMessages {
 #[derive(Debug)]
 pub(super) struct SharedBinding {
     pub(super) params: SharedParams,
-    /// The receive that a message is being received into.
-    pub(super) receiving: Option<MatchedReceive>,
     /// Bytes of a message that is being collected, or that waits for a receive as a whole.
     pub(super) collected: Vec<u8>,
     /// The announced messages of the peer.
@@ -103,7 +100,6 @@ impl SharedBinding {
     pub(super) fn new(params: SharedParams, rdm: Option<Box<RdmBinding>>) -> Box<Self> {
         Box::new(SharedBinding {
             params,
-            receiving: None,
             collected: Vec::new(),
             incoming: IncomingAnnouncements::default(),
             rdm,
@@ -173,19 +169,6 @@ impl<T> Connection<T> {
     #[inline]
     pub(crate) fn ids(&self) -> Option<ConnIds> {
         self.binding().map(|binding| binding.params.ids)
-    }
-
-    /// Sets the receive that a message is being received into.
-    pub(super) fn set_matched_receive(&mut self, receive: Option<MatchedReceive>) {
-        if let Some(binding) = self.binding_mut() {
-            binding.receiving = receive;
-        }
-    }
-
-    /// Takes the receive that a message is being received into.
-    pub(super) fn take_matched_receive(&mut self) -> Option<MatchedReceive> {
-        self.binding_mut()
-            .and_then(|binding| binding.receiving.take())
     }
 
     /// Returns the context that bounds these operations; `None` for shared receives, which are not

@@ -18,7 +18,7 @@
 //! Invariants: payload_done ≤ payload_len; bytes are consumed exactly once and in order; while
 //! paused nothing is consumed.
 
-use crate::buf::Payload;
+use crate::buf::{AccessError, Payload};
 use crate::edges::{check_edge, state_machine};
 use crate::error::Refusal;
 use crate::limits::HEADER_SIZE_MAX;
@@ -32,13 +32,12 @@ use super::atomic::AskedAtomic;
 /// Where a payload is placed, and what is completed when it is whole.
 #[derive(Debug)]
 pub(super) enum PayloadTarget {
-    /// A posted receive. `capacity` bytes fit; the rest of the message is discarded.
+    /// A receive of the connection's own. `capacity` bytes fit; the rest of the message is
+    /// discarded.
     Receive {
         op: OpKey,
         data: Option<u64>,
-        tag: Option<u64>,
-        /// Its sequence number among the messages of the connection, or of all connections that
-        /// share receives.
+        /// Its sequence number among the messages of the connection.
         order: u64,
     },
     /// The connection's store of unexpected messages.
@@ -48,6 +47,14 @@ pub(super) enum PayloadTarget {
         inbox: InboxId,
         data: Option<u64>,
         order: u64,
+    },
+    /// A receive that is shared with other connections. `capacity` bytes fit; the rest of the
+    /// message is discarded.
+    SharedReceive {
+        receive: OpKey,
+        arrival: Arrival,
+        /// Set if its memory failed while bytes were copied to it: the rest is dropped.
+        failed: Option<AccessError>,
     },
     /// The store that is shared with other connections.
     SharedUnexpected { arrival: Arrival },
@@ -89,19 +96,14 @@ impl PayloadInProgress {
         self.done == self.len
     }
 
+    /// True if it is received into a receive that is shared with other connections.
+    pub(super) fn is_for_shared_receive(&self) -> bool {
+        matches!(self.target, PayloadTarget::SharedReceive { .. })
+    }
+
     /// Drops the rest of the payload.
     pub(super) fn drop_rest(&mut self) {
         self.capacity = self.done;
-    }
-
-    /// Returns our own operation that the payload belongs to.
-    pub(super) fn initiator(&self) -> Option<OpKey> {
-        match self.target {
-            PayloadTarget::Receive { op, .. }
-            | PayloadTarget::Read { op }
-            | PayloadTarget::ReadData { op } => Some(op),
-            _ => None,
-        }
     }
 }
 

@@ -191,26 +191,18 @@ impl<T> Connection<T> {
             self.handle_direct(payload, 0, host);
             return false;
         };
-        let goes_on = match transfer.initiator() {
-            _ if refusals && transfer.is_refusable() => {
-                transfer.refuse(Refusal::Fault);
-                true
-            }
-            Some(op) => {
-                transfer.drop_rest();
+        if refusals && transfer.is_refusable() {
+            transfer.refuse(Refusal::Fault);
+        } else if self.drop_failed(AccessError::NO_PAGE) {
+            if let ReceiveState::Payload(transfer) = &mut self.rx {
                 transfer.payload = Some(payload);
-                if let Some(op) = self.ops.get_mut(op) {
-                    op.failed = Some(AccessError::NO_PAGE);
-                }
-                true
             }
-            None => {
-                self.handle_direct(payload, 0, host);
-                false
-            }
-        };
+        } else {
+            self.handle_direct(payload, 0, host);
+            return false;
+        }
         self.invariants();
-        goes_on
+        true
     }
 
     /// Answers a refused write whose last byte has been dropped.

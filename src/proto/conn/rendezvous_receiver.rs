@@ -9,21 +9,20 @@
 //!                                  Free: WITHDRAW (WITHDRAWN answers it), our CLOSE, the end
 //!                                        of the connection; Requested also by DATA
 //! ```
-//! A requested message has a receive, which is an operation of the connection until the message is
-//! placed. If the message is withdrawn, the receive is requeued, in its order; if the connection
-//! ends, likewise, unless the receive was directed at this peer (`end.rs`).
+//! A requested message has a receive. If the message is withdrawn, the receive is requeued, in its
+//! order; if the connection ends, likewise, unless the receive was directed at this peer.
 
 use std::collections::BTreeMap;
 
 use crate::buf::Payload;
 use crate::edges::{check_edge, state_machine};
-use crate::error::{Error, ErrorKind, Phase};
+use crate::error::{Error, ErrorKind};
 use crate::proto::Host;
-use crate::proto::matching::{Announcement, Arrival, ArrivalOutcome, ClearToSend, PostedReceive};
+use crate::proto::matching::{Announcement, Arrival, ArrivalOutcome, ClearToSend};
+use crate::proto::op::OpKey;
 use crate::wire::FrameHeader;
 
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
-use super::shared_receive::MatchedReceive;
 use super::{Connection, Lifecycle, violation};
 
 /// A message that the peer has announced, and whose payload has not come.
@@ -32,7 +31,7 @@ struct IncomingMessage {
     arrival: Arrival,
     ack: bool,
     /// The receive that awaits its payload; `None`: the shared receives store the announcement.
-    receive: Option<MatchedReceive>,
+    receive: Option<OpKey>,
 }
 
 /// The state of the message of one rendezvous index.
@@ -75,7 +74,7 @@ impl IncomingAnnouncements {
     }
 
     /// Returns the receives that await the payload of their message.
-    pub(super) fn awaiting(&self) -> impl Iterator<Item = MatchedReceive> + '_ {
+    pub(super) fn awaiting(&self) -> impl Iterator<Item = OpKey> + '_ {
         self.messages.values().filter_map(|it| it.receive)
     }
 
@@ -191,20 +190,16 @@ impl<T> Connection<T> {
                 Some(message) => self.request_data(index, message, receive),
                 None => {
                     let gone = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
-                    shared.requeue_receive(receive, gone);
+                    shared.requeue_receive(receive, None, gone);
                 }
             }
         }
     }
 
-    /// Adopts a receive that was matched with an announced message, and queues the CTS.
-    fn request_data(&mut self, index: u8, message: IncomingMessage, receive: PostedReceive<T>) {
-        let (matched, payload) = self.adopt_receive(receive, Phase::AwaitingPeer);
-        if let Some(op) = self.ops.get_mut(matched.op) {
-            op.payload = Some(payload);
-        }
+    /// Notes the receive that was matched with an announced message, and queues the CTS.
+    fn request_data(&mut self, index: u8, message: IncomingMessage, receive: OpKey) {
         let message = IncomingMessage {
-            receive: Some(matched),
+            receive: Some(receive),
             ..message
         };
         self.move_incoming(index, Some(message));
@@ -239,10 +234,10 @@ impl<T> Connection<T> {
                 receive: Some(receive),
                 ..
             }) => {
-                let op = self.ops.get_mut(receive.op);
-                let payload = op.and_then(|op| op.payload.take());
                 let gone = Error::new(ErrorKind::NoMessage, "its sender has withdrawn it");
-                self.requeue_receive(receive, payload.unwrap_or_else(Payload::empty), gone, host);
+                if let Some(shared) = host.shared() {
+                    shared.requeue_receive(receive, None, gone);
+                }
             }
         }
         self.tx
@@ -251,13 +246,21 @@ impl<T> Connection<T> {
     }
 
     /// Begins to receive the payload of an announced message.
-    pub(super) fn begin_data(&mut self, index: u8, len: u64) -> Result<(), Error> {
+    pub(super) fn begin_data(
+        &mut self,
+        index: u8,
+        len: u64,
+        host: &mut impl Host<T>,
+    ) -> Result<(), Error> {
         let announced = self.incoming(index);
-        let Some(IncomingMessage {
-            arrival,
-            ack,
-            receive: Some(matched),
-        }) = announced
+        let (
+            Some(IncomingMessage {
+                arrival,
+                ack,
+                receive: Some(receive),
+            }),
+            Some(shared),
+        ) = (announced, host.shared())
         else {
             return Err(violation("data that was not asked for"));
         };
@@ -265,19 +268,12 @@ impl<T> Connection<T> {
             return Err(violation("data of another length than announced"));
         }
         self.move_incoming(index, None);
-        let op = matched.op;
-        self.set_matched_receive(Some(matched));
-        let payload = self.ops.get_mut(op).and_then(|entry| {
-            entry.phase = Phase::Moving;
-            entry.payload.take()
-        });
-        let mut payload = payload.expect("a receive keeps its buffer until its data comes");
+        let mut payload = shared.take_buffer(receive);
         self.rx.go(ReceiveState::Payload(PayloadInProgress {
-            target: PayloadTarget::Receive {
-                op,
-                data: arrival.data,
-                tag: arrival.kind.tag(),
-                order: arrival.order,
+            target: PayloadTarget::SharedReceive {
+                receive,
+                arrival,
+                failed: None,
             },
             capacity: payload.room_for(len) as u64,
             payload: Some(payload),

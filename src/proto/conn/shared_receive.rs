@@ -1,38 +1,20 @@
-//! Messages of a connection that shares its receives with others. A receive that is matched becomes
-//! an operation of the connection; a message without a receive goes to the shared store.
+//! Messages of a connection that shares its receives with others. A message goes to the buffer of
+//! the receive that it is matched with, or to the shared store.
+
+use tracing::Level;
 
 use crate::buf::{Payload, zeroed};
-use crate::error::{Error, ErrorKind, Phase};
+use crate::error::{Error, ErrorKind};
+use crate::limits::READ_REQUESTS_MAX;
+use crate::log::{hold_event, is_logged};
 use crate::proto::Host;
-use crate::proto::matching::{Arrival, ArrivalOutcome, MatchCriteria, MessageKind, PostedReceive};
-use crate::proto::op::OpKey;
-use crate::proto::peers::SourceId;
+use crate::proto::matching::{Arrival, ArrivalOutcome, MessageKind};
 use crate::wire::FrameHeader;
 
 use super::Connection;
 use super::receive::is_received;
 use super::receive_side::LongMessages;
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
-
-/// A shared receive that is an operation of the connection until its message is placed, with what
-/// is needed to requeue it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MatchedReceive {
-    pub(super) op: OpKey,
-    wanted: MatchCriteria,
-    /// It takes messages of this peer only, or of all peers of one key.
-    source: Option<SourceId>,
-    order: u64,
-    /// Its key among the shared receives.
-    pub(super) key: OpKey,
-}
-
-impl MatchedReceive {
-    /// True if it takes messages of this connection's peer only.
-    pub(super) fn is_for_one_peer(&self) -> bool {
-        self.source.is_some_and(|source| !source.is_all())
-    }
-}
 
 impl<T> Connection<T> {
     /// Returns the envelope of a message; `None` if the connection does not share its receives.
@@ -47,6 +29,43 @@ impl<T> Connection<T> {
         })
     }
 
+    /// The fast path of a message whose payload is in `input` as a whole, the usual case of small
+    /// messages: it completes a receive, or goes to the store. Returns the length of the payload;
+    /// `None`: the message is received as any other frame.
+    pub(super) fn take_shared_message(
+        &mut self,
+        header: &FrameHeader,
+        input: &[u8],
+        host: &mut impl Host<T>,
+    ) -> Option<usize> {
+        let (FrameHeader::Message { len, data, ack } | FrameHeader::Tagged { len, data, ack, .. }) =
+            *header
+        else {
+            return None;
+        };
+        let bytes = usize::try_from(len).ok().and_then(|len| input.get(..len))?;
+        if self.close.is_received() {
+            return None;
+        }
+        let mut arrival = self.arrival(header.tag(), len, data)?;
+        if self.tx.queued_answers() > READ_REQUESTS_MAX
+            || self.message_max().is_some_and(|max| len > max)
+            || !is_received(header.tag(), host)
+            || !host.shared()?.take_message(&mut arrival, bytes)
+        {
+            return None;
+        }
+        if is_logged(Level::TRACE) {
+            hold_event(move || tracing::trace!(len, ?data, ack, "received a message"));
+        }
+        self.receive_credit.count_message(len);
+        if ack {
+            self.tx.push_ack(self.has_refusals());
+        }
+        self.work += 1;
+        Some(bytes.len())
+    }
+
     /// Begins a message: its payload is received into the buffer of a matched receive, or into new
     /// memory for the store; or it is stalled.
     pub(super) fn begin_shared_message(
@@ -55,26 +74,19 @@ impl<T> Connection<T> {
         mut arrival: Arrival,
         host: &mut impl Host<T>,
     ) {
-        let Arrival {
-            kind, len, data, ..
-        } = arrival;
+        let len = arrival.len;
         let Some(shared) = host.shared() else {
             debug_assert!(false, "the owner of such a connection shares receives");
             return;
         };
         let (target, mut payload) = match shared.begin_message(&mut arrival) {
-            ArrivalOutcome::Matched(receive) => {
-                let (matched, payload) = self.adopt_receive(receive, Phase::Moving);
-                let op = matched.op;
-                self.set_matched_receive(Some(matched));
-                let (tag, order) = (kind.tag(), arrival.order);
-                let target = PayloadTarget::Receive {
-                    op,
-                    data,
-                    tag,
-                    order,
+            ArrivalOutcome::Matched((receive, buffer)) => {
+                let target = PayloadTarget::SharedReceive {
+                    receive,
+                    arrival,
+                    failed: None,
                 };
-                (target, payload)
+                (target, buffer)
             }
             ArrivalOutcome::Store => match zeroed(len) {
                 Some(store) => (
@@ -176,62 +188,5 @@ impl<T> Connection<T> {
             self.consume_payload(&message, host)?;
         }
         Ok(())
-    }
-
-    /// Enters a matched receive as an operation of the connection; returns how to requeue it, and
-    /// its buffer.
-    pub(super) fn adopt_receive(
-        &mut self,
-        receive: PostedReceive<T>,
-        phase: Phase,
-    ) -> (MatchedReceive, Payload) {
-        let PostedReceive {
-            mut record,
-            wanted,
-            source,
-            order,
-            key,
-        } = receive;
-        record.phase = phase;
-        let payload = record.take_payload();
-        let op = self.ops.insert(record);
-        let matched = MatchedReceive {
-            op,
-            wanted,
-            source,
-            order,
-            key,
-        };
-        (matched, payload)
-    }
-
-    /// All matched receives of the connection that have not completed.
-    pub(super) fn matched_receives(&self) -> impl Iterator<Item = MatchedReceive> {
-        let bindings = self.binding().into_iter();
-        bindings.flat_map(|it| it.incoming.awaiting().chain(it.receiving))
-    }
-
-    /// Requeues a matched receive whose message does not come: it is posted again in its order, or
-    /// ends with `gone` if it was the receive of a claimed message.
-    pub(super) fn requeue_receive(
-        &mut self,
-        matched: MatchedReceive,
-        payload: Payload,
-        gone: Error,
-        host: &mut impl Host<T>,
-    ) {
-        let (Some(mut record), Some(shared)) = (self.ops.remove(matched.op), host.shared()) else {
-            debug_assert!(false, "a matched receive is an operation");
-            return;
-        };
-        record.payload = Some(payload);
-        let receive = PostedReceive {
-            record,
-            wanted: matched.wanted,
-            source: matched.source,
-            order: matched.order,
-            key: matched.key,
-        };
-        shared.requeue_receive(receive, gone);
     }
 }

@@ -2,11 +2,9 @@
 //! both, or for any message; linear in the candidates where the receive has a mask, or is for all
 //! peers of an authorization key.
 
-use std::hash::{Hash, Hasher};
-
 use crate::slab::Key;
 
-use super::multi_list::{Listed, MultiList, hash_words};
+use super::multi_list::{ListName, Listed, MultiList};
 use super::{Announcement, Arrival, MatchCriteria, MessageKind, UnexpectedMessage};
 use crate::proto::peers::{ConnectionId, SourceId};
 
@@ -30,21 +28,21 @@ pub(super) enum ListKey {
     StalledOnQuota(SourceId),
 }
 
-impl Hash for ListKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let words = match *self {
-            ListKey::Untagged => [0, 0, 0],
-            ListKey::Tagged => [1, 0, 0],
-            ListKey::UntaggedOf(source) => [2, source.0, 0],
-            ListKey::TaggedOf(source) => [3, source.0, 0],
-            ListKey::Tag(tag) => [4, 0, tag],
-            ListKey::TagOf(tag, source) => [5, source.0, tag],
-            ListKey::Announced(connection) => [6, connection.0, 0],
-            ListKey::StalledOnPromise => [7, 0, 0],
-            ListKey::StalledOnTotal => [8, 0, 0],
-            ListKey::StalledOnQuota(source) => [9, source.0, 0],
+impl ListName for ListKey {
+    fn words(&self) -> [u64; 2] {
+        let (kind, peer, tag) = match *self {
+            ListKey::Untagged => (0, 0, 0),
+            ListKey::Tagged => (1, 0, 0),
+            ListKey::UntaggedOf(source) => (2, source.0, 0),
+            ListKey::TaggedOf(source) => (3, source.0, 0),
+            ListKey::Tag(tag) => (4, 0, tag),
+            ListKey::TagOf(tag, source) => (5, source.0, tag),
+            ListKey::Announced(connection) => (6, connection.0, 0),
+            ListKey::StalledOnPromise => (7, 0, 0),
+            ListKey::StalledOnTotal => (8, 0, 0),
+            ListKey::StalledOnQuota(source) => (9, source.0, 0),
         };
-        hash_words(words, state);
+        [peer << 4 | kind, tag]
     }
 }
 
@@ -71,7 +69,7 @@ pub(super) struct MessageEntry {
 }
 
 impl Listed for MessageEntry {
-    type ListKey = ListKey;
+    type Name = ListKey;
 
     fn list(&self, slot: usize) -> Option<ListKey> {
         let source = self.arrival.source;
@@ -118,6 +116,9 @@ impl MessageIndex {
 
     /// Returns the oldest message that such a receive takes.
     pub(super) fn find(&self, wanted: MatchCriteria, source: Option<SourceId>) -> Option<Key> {
+        if self.lists.len() == 0 {
+            return None;
+        }
         // The peers of one key have no lists of their own: the lists of all peers are searched.
         let of_key = source.filter(|source| source.is_all());
         let (all, slot) = match (wanted, source.filter(|source| !source.is_all())) {
@@ -184,7 +185,7 @@ impl MessageIndex {
 
     #[cfg(test)]
     pub(super) fn lists_kept(&self) -> usize {
-        self.lists.ends_kept()
+        self.lists.lists_kept()
     }
 
     #[cfg(test)]

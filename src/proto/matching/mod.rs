@@ -13,14 +13,11 @@ mod shared;
 mod tests;
 
 use crate::buf::Payload;
-use crate::proto::op::MessageOrigin;
-use crate::proto::op::{OpKey, Operation};
-use crate::sync::OwnedRecord;
+use crate::proto::op::{MessageOrigin, OpKey};
 
 use super::peers::{ConnectionId, SourceId};
 
 pub(crate) use admission::UnexpectedBudget;
-pub(crate) use posted::CanceledReceive;
 pub(crate) use shared::{
     ArmOutcome, ClaimKey, ClaimedReceive, MatchResult, ReceiveKey, SharedMatcher,
 };
@@ -94,11 +91,9 @@ impl Arrival {
     }
 }
 
-/// A posted receive, unmatched or just matched.
-#[derive(Debug)]
-pub(crate) struct PostedReceive<T> {
-    /// For a multi-receive buffer, a record made for the part that this message gets.
-    pub(crate) record: OwnedRecord<Operation<T>>,
+/// A posted receive, as it is matched. Its record stays in its receive context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PostedReceive {
     pub(crate) wanted: MatchCriteria,
     /// The only peer whose messages it takes, or all peers of one authorization key; `None`: any.
     pub(crate) source: Option<SourceId>,
@@ -109,7 +104,25 @@ pub(crate) struct PostedReceive<T> {
     pub(crate) key: OpKey,
 }
 
-/// A message that has come in full before its receive (libfabric: unexpected message).
+/// A receive that a message was matched with.
+#[derive(Debug)]
+pub(crate) struct MatchedReceive {
+    pub(crate) receive: PostedReceive,
+    /// The part of a multi-receive buffer that the message gets; `None`: it gets the receive.
+    pub(crate) part: Option<Payload>,
+}
+
+impl From<PostedReceive> for MatchedReceive {
+    fn from(receive: PostedReceive) -> Self {
+        MatchedReceive {
+            receive,
+            part: None,
+        }
+    }
+}
+
+/// A message that has come in full: before its receive (libfabric: unexpected message), or in the
+/// memory of its receive.
 #[derive(Debug)]
 pub(crate) struct UnexpectedMessage {
     pub(crate) arrival: Arrival,
@@ -130,21 +143,31 @@ pub(crate) struct Announcement {
 
 /// A receive matched with an announced message: the message's connection asks the sender for the
 /// payload (the clear-to-send of a rendezvous).
-#[derive(Debug)]
-pub(crate) struct ClearToSend<T> {
-    pub(crate) receive: PostedReceive<T>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClearToSend {
+    pub(crate) receive: OpKey,
     pub(crate) announcement: Announcement,
 }
 
-/// What the matcher decides about a message that begins, or is announced.
+/// What the matcher decides about a message that begins, or is announced; `R` names a receive.
 #[derive(Debug)]
-pub(crate) enum ArrivalOutcome<T> {
+pub(crate) enum ArrivalOutcome<R> {
     /// This receive takes it.
-    Matched(PostedReceive<T>),
+    Matched(R),
     /// No receive takes it, and there is room: the connection stores the payload in memory of its
     /// own; an announcement is stored as it is.
     Store,
     /// No receive takes it, and there is no room: its connection stops reading, and is woken to
     /// ask again.
     Stalled,
+}
+
+impl<R> ArrivalOutcome<R> {
+    pub(crate) fn map<S>(self, of: impl FnOnce(R) -> S) -> ArrivalOutcome<S> {
+        match self {
+            ArrivalOutcome::Matched(receive) => ArrivalOutcome::Matched(of(receive)),
+            ArrivalOutcome::Store => ArrivalOutcome::Store,
+            ArrivalOutcome::Stalled => ArrivalOutcome::Stalled,
+        }
+    }
 }

@@ -5,10 +5,11 @@
 //! is sorted by the order of its entries.
 
 use std::array::from_fn;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry as HashEntry;
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as TableEntry;
 
 use crate::slab::{Key, Slab};
 
@@ -19,21 +20,18 @@ type ListHasher = std::hash::RandomState;
 #[cfg(feature = "__instructions")]
 type ListHasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
-/// Hashes all words by one write: a keyed hash costs more per write than per byte.
-pub(super) fn hash_words<H: Hasher, const N: usize>(words: [u64; N], state: &mut H) {
-    let mut bytes = [[0; size_of::<u64>()]; N];
-    for (place, word) in bytes.iter_mut().zip(words) {
-        *place = word.to_ne_bytes();
-    }
-    state.write(bytes.as_flattened());
+/// The name of a list.
+pub(super) trait ListName: Copy + Eq + fmt::Debug {
+    /// Returns what is hashed: words that few lists have in common.
+    fn words(&self) -> [u64; 2];
 }
 
 /// A value that names the lists it belongs to.
 pub(super) trait Listed {
-    type ListKey: Copy + Eq + Hash + fmt::Debug;
+    type Name: ListName;
 
-    /// The list it belongs to in this slot. A list key belongs to one slot only.
-    fn list(&self, slot: usize) -> Option<Self::ListKey>;
+    /// The list it belongs to in this slot. A name belongs to one slot only.
+    fn list(&self, slot: usize) -> Option<Self::Name>;
 }
 
 #[derive(Debug)]
@@ -47,10 +45,14 @@ struct Entry<V, const N: usize> {
 struct Links {
     before: Option<Key>,
     after: Option<Key>,
+    /// Of the list's key: an entry is hashed once.
+    hash: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct ListEnds {
+struct List<K> {
+    key: K,
+    hash: u64,
     first: Key,
     last: Key,
 }
@@ -58,14 +60,16 @@ struct ListEnds {
 /// Entries, linked into lists.
 pub(super) struct MultiList<V: Listed, const N: usize> {
     entries: Slab<Entry<V, N>>,
-    ends: HashMap<V::ListKey, ListEnds, ListHasher>,
+    lists: HashTable<List<V::Name>>,
+    hasher: ListHasher,
 }
 
 impl<V: Listed, const N: usize> MultiList<V, N> {
     pub(super) fn new() -> Self {
         MultiList {
             entries: Slab::new(),
-            ends: HashMap::default(),
+            lists: HashTable::new(),
+            hasher: ListHasher::default(),
         }
     }
 
@@ -89,34 +93,53 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
         key
     }
 
-    fn link(&mut self, key: Key, order: u64, slot: usize, list: V::ListKey) {
-        let ends = match self.ends.entry(list) {
-            HashEntry::Vacant(place) => {
-                let (first, last) = (key, key);
-                place.insert(ListEnds { first, last });
+    fn hash(&self, list: V::Name) -> u64 {
+        let [first, second] = list.words().map(u64::to_ne_bytes);
+        let mut hasher = self.hasher.build_hasher();
+        // One write: a keyed hash costs more per write than per byte.
+        hasher.write([first, second].as_flattened());
+        hasher.finish()
+    }
+
+    fn link(&mut self, key: Key, order: u64, slot: usize, list: V::Name) {
+        let hash = self.hash(list);
+        self.entry_mut(key).links[slot].hash = hash;
+        let found = (self.lists).entry(hash, |it| it.key == list, |it| it.hash);
+        let List { first, last, .. } = match found {
+            TableEntry::Vacant(place) => {
+                place.insert(List {
+                    key: list,
+                    hash,
+                    first: key,
+                    last: key,
+                });
                 return;
             }
-            HashEntry::Occupied(place) => *place.get(),
+            TableEntry::Occupied(place) => *place.get(),
         };
-        let (before, after) = if self.order(ends.last) < order {
-            (Some(ends.last), None)
+        let (before, after) = if self.order(last) < order {
+            (Some(last), None)
         } else {
             let mut before = None;
-            let mut after = ends.first;
+            let mut after = first;
             while self.order(after) < order {
                 before = Some(after);
                 after = self.next(after, slot).expect("the last one is higher");
             }
             (before, Some(after))
         };
-        self.entry_mut(key).links[slot] = Links { before, after };
+        self.entry_mut(key).links[slot] = Links {
+            before,
+            after,
+            hash,
+        };
         match before {
             Some(before) => self.entry_mut(before).links[slot].after = Some(key),
-            None => self.ends_mut(list).first = key,
+            None => self.list_mut(hash, list).first = key,
         }
         match after {
             Some(after) => self.entry_mut(after).links[slot].before = Some(key),
-            None => self.ends_mut(list).last = key,
+            None => self.list_mut(hash, list).last = key,
         }
     }
 
@@ -131,25 +154,32 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
         Some((entry.order, entry.value))
     }
 
-    fn unlink(&mut self, links: Links, slot: usize, list: V::ListKey) {
-        let Links { before, after } = links;
+    fn unlink(&mut self, links: Links, slot: usize, list: V::Name) {
+        let Links {
+            before,
+            after,
+            hash,
+        } = links;
         if before.is_none() && after.is_none() {
-            self.ends.remove(&list);
+            let found = self.lists.find_entry(hash, |it| it.key == list);
+            if let Ok(found) = found {
+                found.remove();
+            }
             return;
         }
         match before {
             Some(before) => self.entry_mut(before).links[slot].after = after,
-            None => self.ends_mut(list).first = after.expect("not alone"),
+            None => self.list_mut(hash, list).first = after.expect("not alone"),
         }
         match after {
             Some(after) => self.entry_mut(after).links[slot].before = before,
-            None => self.ends_mut(list).last = before.expect("not alone"),
+            None => self.list_mut(hash, list).last = before.expect("not alone"),
         }
     }
 
     /// Changes an entry, and links it into the lists that it names afterwards.
     pub(super) fn change<R>(&mut self, key: Key, change: impl FnOnce(&mut V) -> R) -> Option<R> {
-        let lists = |value: &V| -> [Option<V::ListKey>; N] { from_fn(|slot| value.list(slot)) };
+        let lists = |value: &V| -> [Option<V::Name>; N] { from_fn(|slot| value.list(slot)) };
         let entry = self.entries.get_mut(key)?;
         let (order, links, before) = (entry.order, entry.links, lists(&entry.value));
         let result = change(&mut entry.value);
@@ -176,13 +206,14 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
     }
 
     /// The first entry of a list.
-    pub(super) fn first(&self, list: V::ListKey) -> Option<Key> {
+    pub(super) fn first(&self, list: V::Name) -> Option<Key> {
         // Most often there is one list, which takes no hash to find.
-        let ends = match self.ends.len() {
-            1 => self.ends.iter().find(|(it, _)| **it == list)?.1,
-            _ => self.ends.get(&list)?,
+        let found = match self.lists.len() {
+            0 => None,
+            1 => self.lists.iter().find(|it| it.key == list),
+            _ => self.lists.find(self.hash(list), |it| it.key == list),
         };
-        Some(ends.first)
+        Some(found?.first)
     }
 
     /// The next entry in the list of that slot.
@@ -191,7 +222,7 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
     }
 
     /// Walks the entries of a list, which belongs to this slot, in order.
-    pub(super) fn walk(&self, list: V::ListKey, slot: usize) -> impl Iterator<Item = (Key, &V)> {
+    pub(super) fn walk(&self, list: V::Name, slot: usize) -> impl Iterator<Item = (Key, &V)> {
         let mut at = self.first(list);
         std::iter::from_fn(move || {
             let key = at?;
@@ -208,12 +239,12 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
     /// Frees spare capacity.
     pub(super) fn shrink(&mut self) {
         self.entries.shrink();
-        self.ends.shrink_to_fit();
+        self.lists.shrink_to_fit(|it| it.hash);
     }
 
     #[cfg(test)]
-    pub(super) fn ends_kept(&self) -> usize {
-        self.ends.capacity()
+    pub(super) fn lists_kept(&self) -> usize {
+        self.lists.capacity()
     }
 
     fn entry(&self, key: Key) -> &Entry<V, N> {
@@ -224,19 +255,27 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
         self.entries.get_mut(key).expect("an entry of ours")
     }
 
-    fn ends_mut(&mut self, list: V::ListKey) -> &mut ListEnds {
-        self.ends.get_mut(&list).expect("a list with entries")
+    fn list_mut(&mut self, hash: u64, list: V::Name) -> &mut List<V::Name> {
+        let found = self.lists.find_mut(hash, |it| it.key == list);
+        found.expect("a list with entries")
     }
 
     #[cfg(test)]
     pub(super) fn check(&self) {
         let mut linked = 0;
-        for (&list, ends) in &self.ends {
+        for &List {
+            key: list,
+            first,
+            last,
+            hash,
+        } in &self.lists
+        {
+            assert_eq!(hash, self.hash(list), "found where it is looked for");
             let slot = (0..N)
-                .find(|slot| self.entry(ends.first).value.list(*slot) == Some(list))
+                .find(|slot| self.entry(first).value.list(*slot) == Some(list))
                 .expect("the first of a list belongs to it");
             let mut before = None;
-            let mut at = Some(ends.first);
+            let mut at = Some(first);
             while let Some(key) = at {
                 let entry = self.entry(key);
                 assert_eq!(entry.value.list(slot), Some(list), "in its list");
@@ -248,7 +287,7 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
                 before = at;
                 at = entry.links[slot].after;
             }
-            assert_eq!(before, Some(ends.last));
+            assert_eq!(before, Some(last));
         }
         let named = |entry: &Entry<V, N>| {
             (0..N)

@@ -5,16 +5,13 @@
 //! and sender form one list, whose first entry is the oldest. So a message costs one hash lookup
 //! per class; applications use one or two masks.
 
-use std::hash::{Hash, Hasher};
-
 use crate::buf::{BufferCursor, Payload};
-use crate::slab::Key;
-use crate::sync::OwnedRecord;
-
-use super::multi_list::{Listed, MultiList, hash_words};
-use super::{Arrival, MatchCriteria, MessageKind, PostedReceive};
-use crate::proto::op::{OpKey, OpKind, Operation, PostOptions};
+use crate::proto::op::OpKey;
 use crate::proto::peers::SourceId;
+use crate::slab::Key;
+
+use super::multi_list::{ListName, Listed, MultiList};
+use super::{Arrival, MatchCriteria, MatchedReceive, MessageKind, PostedReceive};
 
 /// Properties that receives have in common if one hash lookup can find them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,12 +58,10 @@ pub(super) struct MatchKey {
     source: Option<SourceId>,
 }
 
-impl Hash for MatchKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let MaskClass { ignore, directed } = self.class;
-        let class = u64::from(ignore.is_some()) | (directed as u64) << 1;
-        let source = self.source.map_or(0, |source| source.0);
-        hash_words([self.tag, ignore.unwrap_or(0), source, class], state);
+impl ListName for MatchKey {
+    /// Without the class: there are few.
+    fn words(&self) -> [u64; 2] {
+        [self.tag, self.source.map_or(0, |source| source.0)]
     }
 }
 
@@ -83,44 +78,64 @@ impl MatchKey {
             source,
         }
     }
+
+    /// Returns what the receive takes.
+    fn wanted(&self) -> MatchCriteria {
+        match self.class.ignore {
+            None => MatchCriteria::Message,
+            Some(ignore) => MatchCriteria::Tagged {
+                tag: self.tag,
+                ignore,
+            },
+        }
+    }
 }
 
-/// The buffer of a receive.
+/// A multi-receive buffer.
 #[derive(Debug)]
-enum ReceiveBuffer<T> {
-    /// For one message.
-    Single(OwnedRecord<Operation<T>>),
-    /// A multi-receive buffer. The next message gets a part of it and this token; without a token
-    /// the buffer is not armed, and takes no message.
-    Multi(BufferCursor, Option<T>),
+struct MultiBuffer {
+    cursor: BufferCursor,
+    /// The next message gets a part of the buffer. A buffer that is not armed takes no message.
+    is_armed: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct PostedEntry<T> {
+pub(super) struct PostedEntry {
     match_key: MatchKey,
-    wanted: MatchCriteria,
     key: OpKey,
-    buffer: ReceiveBuffer<T>,
+    /// `None`: it takes one message. Boxed, so that no other receive is larger for it.
+    multi: Option<Box<MultiBuffer>>,
 }
 
-impl<T> Listed for PostedEntry<T> {
-    type ListKey = MatchKey;
+impl PostedEntry {
+    fn receive(&self, order: u64) -> PostedReceive {
+        PostedReceive {
+            wanted: self.match_key.wanted(),
+            source: self.match_key.source,
+            order,
+            key: self.key,
+        }
+    }
+}
+
+impl Listed for PostedEntry {
+    type Name = MatchKey;
 
     fn list(&self, _slot: usize) -> Option<MatchKey> {
-        let takes = !matches!(self.buffer, ReceiveBuffer::Multi(_, None));
+        let takes = self.multi.as_ref().is_none_or(|multi| multi.is_armed);
         takes.then_some(self.match_key)
     }
 }
 
 /// The posted receives.
 #[derive(Debug)]
-pub(super) struct PostedReceives<T> {
-    lists: MultiList<PostedEntry<T>, 1>,
+pub(super) struct PostedReceives {
+    lists: MultiList<PostedEntry, 1>,
     /// The mask classes in use, each with its number of receives.
     classes: Vec<(MaskClass, usize)>,
 }
 
-impl<T> PostedReceives<T> {
+impl PostedReceives {
     pub(super) fn new() -> Self {
         PostedReceives {
             lists: MultiList::new(),
@@ -137,41 +152,9 @@ impl<T> PostedReceives<T> {
         self.classes.shrink_to_fit();
     }
 
-    /// Posts a receive in its order.
-    pub(super) fn insert(&mut self, receive: PostedReceive<T>) -> Key {
-        let PostedReceive {
-            record,
-            wanted,
-            source,
-            order,
-            key,
-        } = receive;
-        let buffer = ReceiveBuffer::Single(record);
-        self.put(order, wanted, source, key, buffer)
-    }
-
-    /// Posts a multi-receive buffer, which is not armed yet.
-    pub(super) fn insert_multi(
-        &mut self,
-        cursor: BufferCursor,
-        wanted: MatchCriteria,
-        source: Option<SourceId>,
-        order: u64,
-        key: OpKey,
-    ) -> Key {
-        let buffer = ReceiveBuffer::Multi(cursor, None);
-        self.put(order, wanted, source, key, buffer)
-    }
-
-    fn put(
-        &mut self,
-        order: u64,
-        wanted: MatchCriteria,
-        source: Option<SourceId>,
-        key: OpKey,
-        buffer: ReceiveBuffer<T>,
-    ) -> Key {
-        let match_key = MatchKey::of(wanted, source);
+    /// Posts a receive in its order; with a cursor, a multi-receive buffer, which is not armed yet.
+    pub(super) fn insert(&mut self, receive: PostedReceive, cursor: Option<BufferCursor>) -> Key {
+        let match_key = MatchKey::of(receive.wanted, receive.source);
         match self
             .classes
             .iter_mut()
@@ -182,14 +165,18 @@ impl<T> PostedReceives<T> {
         }
         let posted = PostedEntry {
             match_key,
-            wanted,
-            key,
-            buffer,
+            key: receive.key,
+            multi: cursor.map(|cursor| {
+                Box::new(MultiBuffer {
+                    cursor,
+                    is_armed: false,
+                })
+            }),
         };
-        self.lists.insert(order, posted)
+        self.lists.insert(receive.order, posted)
     }
 
-    fn remove(&mut self, key: Key) -> Option<(u64, PostedEntry<T>)> {
+    fn remove(&mut self, key: Key) -> Option<(u64, PostedEntry)> {
         let (order, posted) = self.lists.remove(key)?;
         let class = posted.match_key.class;
         let at = self.classes.iter().position(|(it, _)| *it == class);
@@ -217,57 +204,40 @@ impl<T> PostedReceives<T> {
 
     /// Takes the receive, or a part of a multi-receive buffer, for a message of this length. The
     /// rest of the buffer takes the next message once it is armed again.
-    pub(super) fn take(&mut self, at: Key, len: u64) -> PostedReceive<T> {
-        self.take_and_arm(at, len, |_| None)
+    pub(super) fn take(&mut self, at: Key, len: u64) -> MatchedReceive {
+        self.take_and_arm(at, len, |_| false)
     }
 
     /// Like [`take`](Self::take), but the rest of the buffer, if it is not consumed, takes the next
-    /// message at once, with the token that `next` makes of this one's.
+    /// message at once if `may_arm` says so.
     pub(super) fn take_and_arm(
         &mut self,
         at: Key,
         len: u64,
-        next: impl FnOnce(&T) -> Option<T>,
-    ) -> PostedReceive<T> {
+        may_arm: impl FnOnce(OpKey) -> bool,
+    ) -> MatchedReceive {
         let order = self.lists.order(at);
-        let allocate = |posted: &mut PostedEntry<T>| match &mut posted.buffer {
-            ReceiveBuffer::Multi(cursor, armed @ Some(_)) => {
-                let token = armed.take().expect("just seen");
-                let payload = cursor.allocate(len);
-                if !cursor.is_consumed() {
-                    *armed = next(&token);
-                }
-                let options = PostOptions::default();
-                let part = Operation::new(OpKind::Receive, payload, token, options);
-                Some(PostedReceive {
-                    record: OwnedRecord::new(part),
-                    wanted: posted.wanted,
-                    source: posted.match_key.source,
-                    order,
-                    key: posted.key,
-                })
-            }
-            _ => None,
+        let allocate = |posted: &mut PostedEntry| {
+            let receive = posted.receive(order);
+            let multi = posted.multi.as_mut()?;
+            let part = multi.cursor.allocate(len);
+            multi.is_armed = !multi.cursor.is_consumed() && may_arm(receive.key);
+            Some(MatchedReceive {
+                receive,
+                part: Some(part),
+            })
         };
         if self.is_multi(at)
             && let Some(part) = self.lists.change(at, allocate).flatten()
         {
             return part;
         }
-        let (_, posted) = self.remove(at).expect("found a moment ago");
-        let ReceiveBuffer::Single(record) = posted.buffer else {
-            unreachable!("a buffer that is not armed takes no message")
-        };
-        PostedReceive {
-            record,
-            wanted: posted.wanted,
-            source: posted.match_key.source,
-            order,
-            key: posted.key,
-        }
+        let (order, posted) = self.remove(at).expect("found a moment ago");
+        posted.receive(order).into()
     }
 
     /// True if it takes messages now.
+    #[cfg(test)]
     pub(super) fn is_armed(&self, at: Key) -> bool {
         self.takes(at).is_some()
     }
@@ -276,7 +246,7 @@ impl<T> PostedReceives<T> {
     pub(super) fn takes(&self, at: Key) -> Option<(MatchCriteria, Option<SourceId>)> {
         let posted = self.lists.get(at)?;
         let match_key = posted.list(0)?;
-        Some((posted.wanted, match_key.source))
+        Some((match_key.wanted(), match_key.source))
     }
 
     /// Returns the only sender whose messages it takes, if there is one.
@@ -290,53 +260,36 @@ impl<T> PostedReceives<T> {
         if !self.is_multi(at) {
             return Some(part);
         }
-        let put_back = |posted: &mut PostedEntry<T>| match &mut posted.buffer {
-            ReceiveBuffer::Multi(cursor, _) => cursor.take_back(part),
-            ReceiveBuffer::Single(..) => Some(part),
+        let put_back = |posted: &mut PostedEntry| match &mut posted.multi {
+            Some(multi) => multi.cursor.take_back(part),
+            None => Some(part),
         };
         self.lists.change(at, put_back).flatten()
     }
 
     fn is_multi(&self, at: Key) -> bool {
-        let posted = self.lists.get(at);
-        posted.is_some_and(|posted| matches!(posted.buffer, ReceiveBuffer::Multi(..)))
+        self.lists.get(at).is_some_and(|it| it.multi.is_some())
     }
 
-    /// Arms a multi-receive buffer: its next message gets this token. Returns what the buffer
-    /// takes; `Err`: it is consumed, and the token comes back.
-    pub(super) fn arm(&mut self, at: Key, next: T) -> Result<(MatchCriteria, Option<SourceId>), T> {
-        let is_open = |posted: &PostedEntry<T>| match &posted.buffer {
-            ReceiveBuffer::Multi(cursor, None) => !cursor.is_consumed(),
-            _ => false,
-        };
-        if !self.lists.get(at).is_some_and(is_open) {
-            return Err(next);
+    /// Arms a multi-receive buffer for its next message. Returns what the buffer takes; `None`: it
+    /// is consumed.
+    pub(super) fn arm(&mut self, at: Key) -> Option<(MatchCriteria, Option<SourceId>)> {
+        let multi = self.lists.get(at)?.multi.as_ref()?;
+        if multi.is_armed || multi.cursor.is_consumed() {
+            return None;
         }
-        let arm = |posted: &mut PostedEntry<T>| {
-            if let ReceiveBuffer::Multi(_, token) = &mut posted.buffer {
-                *token = Some(next);
+        let arm = |posted: &mut PostedEntry| {
+            if let Some(multi) = &mut posted.multi {
+                multi.is_armed = true;
             }
-            (posted.wanted, posted.match_key.source)
+            (posted.match_key.wanted(), posted.match_key.source)
         };
-        Ok(self.lists.change(at, arm).expect("just seen"))
+        self.lists.change(at, arm)
     }
 
-    pub(super) fn cancel(&mut self, key: Key) -> Option<CanceledReceive<T>> {
-        let (_, posted) = self.remove(key)?;
-        Some(match posted.buffer {
-            ReceiveBuffer::Single(record) => CanceledReceive::Single(record),
-            ReceiveBuffer::Multi(cursor, token) => CanceledReceive::Multi(cursor, token),
-        })
-    }
-
-    /// Returns the receives of one message.
-    pub(super) fn records(&self) -> impl Iterator<Item = &OwnedRecord<Operation<T>>> {
-        self.lists
-            .iter()
-            .filter_map(|(_, posted)| match &posted.buffer {
-                ReceiveBuffer::Single(record) => Some(record),
-                ReceiveBuffer::Multi(..) => None,
-            })
+    /// Removes a receive; returns the rest of a multi-receive buffer.
+    pub(super) fn cancel(&mut self, key: Key) -> Option<BufferCursor> {
+        self.remove(key)?.1.multi.map(|multi| multi.cursor)
     }
 
     #[cfg(test)]
@@ -352,11 +305,4 @@ impl<T> PostedReceives<T> {
         let counted: usize = self.classes.iter().map(|(_, count)| count).sum();
         assert_eq!(counted, self.lists.len());
     }
-}
-
-/// A receive that was canceled before a message was matched to it.
-#[derive(Debug)]
-pub(crate) enum CanceledReceive<T> {
-    Single(OwnedRecord<Operation<T>>),
-    Multi(BufferCursor, Option<T>),
 }

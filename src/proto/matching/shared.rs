@@ -17,16 +17,16 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::buf::{BufferCursor, Payload};
 use crate::limits::UNEXPECTED_OVERHEAD;
-use crate::proto::op::{OpKey, Operation};
+use crate::proto::op::OpKey;
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::{Key, Slab};
-use crate::sync::OwnedRecord;
 
 use super::admission::{Admission, AdmissionControl, UnexpectedBudget};
 use super::message_index::{ListKey, MessageBody, MessageEntry, MessageIndex};
-use super::posted::{CanceledReceive, PostedReceives};
+use super::posted::PostedReceives;
 use super::{
-    Announcement, Arrival, ArrivalOutcome, MatchCriteria, PostedReceive, UnexpectedMessage,
+    Announcement, Arrival, ArrivalOutcome, MatchCriteria, MatchedReceive, PostedReceive,
+    UnexpectedMessage,
 };
 use claims::ClaimedEntry;
 pub(crate) use claims::{ClaimKey, ClaimedReceive};
@@ -37,35 +37,35 @@ pub(crate) type ReceiveKey = Key;
 
 /// What the matcher does with a receive.
 #[derive(Debug)]
-pub(crate) enum MatchResult<T> {
+pub(crate) enum MatchResult {
     /// No stored message matches: it is posted.
     Posted(ReceiveKey),
     /// It takes this message of the store.
-    Unexpected(PostedReceive<T>, UnexpectedMessage),
+    Unexpected(UnexpectedMessage),
     /// It takes this announced message, whose payload is to be asked for.
-    Announced(PostedReceive<T>, Announcement),
+    Announced(PostedReceive, Announcement),
 }
 
 /// What the matcher does with a multi-receive buffer that is armed.
 #[derive(Debug)]
-pub(crate) enum ArmOutcome<T> {
+pub(crate) enum ArmOutcome {
     /// No stored message matches: it waits for one.
     Posted,
-    Unexpected(PostedReceive<T>, UnexpectedMessage),
-    Announced(PostedReceive<T>, Announcement),
+    Unexpected(MatchedReceive, UnexpectedMessage),
+    Announced(MatchedReceive, Announcement),
     /// The buffer is consumed, and is to be canceled.
-    Consumed(T),
+    Consumed,
 }
 
 /// The matcher of all connections of one endpoint.
 #[derive(Debug)]
-pub(crate) struct SharedMatcher<T> {
-    posted: PostedReceives<T>,
+pub(crate) struct SharedMatcher {
+    posted: PostedReceives,
     /// Messages that have come in full, and announcements.
     unexpected: MessageIndex,
     /// Messages that wait in their connections for a receive or for room.
     stalled: MessageIndex,
-    stalled_senders: HashMap<ConnectionId, StalledSender<T>>,
+    stalled_senders: HashMap<ConnectionId, StalledSender>,
     claims: Slab<ClaimedEntry>,
     admission: AdmissionControl,
     receives: u64,
@@ -73,7 +73,7 @@ pub(crate) struct SharedMatcher<T> {
     wakes: VecDeque<ConnectionId>,
 }
 
-impl<T> SharedMatcher<T> {
+impl SharedMatcher {
     pub(crate) fn new(budget: UnexpectedBudget) -> Self {
         SharedMatcher {
             posted: PostedReceives::new(),
@@ -126,23 +126,23 @@ impl<T> SharedMatcher<T> {
     // Called for the application.
 
     /// Assigns an order to a receive, and matches it with a stored message or posts it.
-    pub(crate) fn post(&mut self, mut receive: PostedReceive<T>) -> MatchResult<T> {
+    pub(crate) fn post(&mut self, mut receive: PostedReceive) -> MatchResult {
         receive.order = self.next_receive();
         self.requeue_receive(receive)
     }
 
     /// Matches or posts a receive again, in its order: the message it was matched with did not
     /// come.
-    pub(crate) fn requeue_receive(&mut self, receive: PostedReceive<T>) -> MatchResult<T> {
+    pub(crate) fn requeue_receive(&mut self, receive: PostedReceive) -> MatchResult {
         let (wanted, source) = (receive.wanted, receive.source);
         match self.take_unexpected(wanted, source) {
-            Some(MessageBody::Buffered(message)) => MatchResult::Unexpected(receive, message),
+            Some(MessageBody::Buffered(message)) => MatchResult::Unexpected(message),
             Some(MessageBody::Announced(announcement)) => {
                 MatchResult::Announced(receive, announcement)
             }
             Some(MessageBody::Stalled(_)) => unreachable!("a stalled message is not in the store"),
             None => {
-                let key = self.posted.insert(receive);
+                let key = self.posted.insert(receive, None);
                 self.wake_for(key);
                 MatchResult::Posted(key)
             }
@@ -157,15 +157,19 @@ impl<T> SharedMatcher<T> {
         source: Option<SourceId>,
         key: OpKey,
     ) -> ReceiveKey {
-        let order = self.next_receive();
-        self.posted.insert_multi(cursor, wanted, source, order, key)
+        let receive = PostedReceive {
+            wanted,
+            source,
+            order: self.next_receive(),
+            key,
+        };
+        self.posted.insert(receive, Some(cursor))
     }
 
-    /// Arms a multi-receive buffer for its next message, which gets this token.
-    pub(crate) fn arm(&mut self, receive: ReceiveKey, token: T) -> ArmOutcome<T> {
-        let (wanted, source) = match self.posted.arm(receive, token) {
-            Ok(takes) => takes,
-            Err(token) => return ArmOutcome::Consumed(token),
+    /// Arms a multi-receive buffer for its next message.
+    pub(crate) fn arm(&mut self, receive: ReceiveKey) -> ArmOutcome {
+        let Some((wanted, source)) = self.posted.arm(receive) else {
+            return ArmOutcome::Consumed;
         };
         match self.take_unexpected(wanted, source) {
             Some(MessageBody::Buffered(message)) => {
@@ -185,6 +189,7 @@ impl<T> SharedMatcher<T> {
 
     /// True if a posted receive takes the next message that it matches: always, but for
     /// multi-receive buffers.
+    #[cfg(test)]
     pub(crate) fn is_armed(&self, receive: ReceiveKey) -> bool {
         self.posted.is_armed(receive)
     }
@@ -200,13 +205,8 @@ impl<T> SharedMatcher<T> {
         self.posted.source_of(receive)
     }
 
-    /// Returns the posted receives of one message.
-    pub(crate) fn posted_records(&self) -> impl Iterator<Item = &OwnedRecord<Operation<T>>> {
-        self.posted.records()
-    }
-
-    /// Cancels a posted receive.
-    pub(crate) fn cancel(&mut self, receive: ReceiveKey) -> Option<CanceledReceive<T>> {
+    /// Cancels a posted receive; returns the rest of a multi-receive buffer.
+    pub(crate) fn cancel(&mut self, receive: ReceiveKey) -> Option<BufferCursor> {
         self.posted.cancel(receive)
     }
 
@@ -252,7 +252,7 @@ impl<T> SharedMatcher<T> {
 
     /// Detaches a connection: its announcements are void, its messages that have come in full stay.
     /// Returns the receive of a claimed message that had yet to come.
-    pub(crate) fn detach(&mut self, connection: ConnectionId) -> Option<PostedReceive<T>> {
+    pub(crate) fn detach(&mut self, connection: ConnectionId) -> Option<PostedReceive> {
         self.forget_announcements(connection);
         self.admission.detach(connection);
         let mut assigned = None;
@@ -270,23 +270,23 @@ impl<T> SharedMatcher<T> {
     }
 
     /// Begins a message: matches it, admits it to the store, or stalls it. Assigns its order. A
-    /// multi-receive buffer that it is matched with stays armed if `next` makes a token for the
-    /// message after it.
+    /// multi-receive buffer that it is matched with stays armed for the message after it if
+    /// `may_arm` says so.
     pub(crate) fn begin_message(
         &mut self,
         arrival: &mut Arrival,
-        next: impl FnOnce(&T) -> Option<T>,
-    ) -> ArrivalOutcome<T> {
-        self.match_or_admit(arrival, cost_of(arrival.len), next)
+        may_arm: impl FnOnce(OpKey) -> bool,
+    ) -> ArrivalOutcome<MatchedReceive> {
+        self.match_or_admit(arrival, cost_of(arrival.len), may_arm)
     }
 
     /// Begins a message that is announced, likewise.
     pub(crate) fn begin_announcement(
         &mut self,
         announcement: &mut Announcement,
-        next: impl FnOnce(&T) -> Option<T>,
-    ) -> ArrivalOutcome<T> {
-        let outcome = self.match_or_admit(&mut announcement.arrival, cost_of(0), next);
+        may_arm: impl FnOnce(OpKey) -> bool,
+    ) -> ArrivalOutcome<MatchedReceive> {
+        let outcome = self.match_or_admit(&mut announcement.arrival, cost_of(0), may_arm);
         if let ArrivalOutcome::Store = outcome {
             let entry = MessageEntry {
                 arrival: announcement.arrival,
@@ -303,8 +303,8 @@ impl<T> SharedMatcher<T> {
         &mut self,
         arrival: &mut Arrival,
         cost: u64,
-        next: impl FnOnce(&T) -> Option<T>,
-    ) -> ArrivalOutcome<T> {
+        may_arm: impl FnOnce(OpKey) -> bool,
+    ) -> ArrivalOutcome<MatchedReceive> {
         let connection = arrival.connection;
         let mut woken_for = None;
         // 1. A connection that was stalled asks again. `stalled_order` is its turn among those that
@@ -322,7 +322,7 @@ impl<T> SharedMatcher<T> {
             }
             Some(StalledSender::Assigned(receive)) => {
                 arrival.order = self.next_arrival();
-                return ArrivalOutcome::Matched(receive);
+                return ArrivalOutcome::Matched(receive.into());
             }
             Some(StalledSender::Claimed) => {
                 self.stalled_senders
@@ -333,7 +333,7 @@ impl<T> SharedMatcher<T> {
         // 2. Match it with the oldest posted receive: one hash lookup per mask class.
         if let Some(at) = self.posted.find(arrival) {
             arrival.order = self.next_arrival();
-            let receive = self.posted.take_and_arm(at, arrival.len, next);
+            let receive = self.posted.take_and_arm(at, arrival.len, may_arm);
             // The room that the connection was woken for is free for other stalled connections, and
             // so is the rest of a buffer.
             if stalled_order.is_some() {
@@ -375,7 +375,7 @@ impl<T> SharedMatcher<T> {
     pub(crate) fn store_message(
         &mut self,
         message: UnexpectedMessage,
-    ) -> Option<(PostedReceive<T>, UnexpectedMessage)> {
+    ) -> Option<(MatchedReceive, UnexpectedMessage)> {
         let arrival = message.arrival;
         let cost = cost_of(arrival.len);
         if let Some(at) = self.posted.find(&arrival) {
@@ -418,7 +418,7 @@ impl<T> SharedMatcher<T> {
     pub(crate) fn requeue_message(
         &mut self,
         message: UnexpectedMessage,
-    ) -> Option<(PostedReceive<T>, UnexpectedMessage)> {
+    ) -> Option<(MatchedReceive, UnexpectedMessage)> {
         if let Some(at) = self.posted.find(&message.arrival) {
             return Some((self.posted.take(at, message.len as u64), message));
         }
@@ -499,14 +499,14 @@ impl<T> SharedMatcher<T> {
                 "what fits is matched"
             );
         }
-        let asks = |stall: &StalledSender<T>| matches!(stall, StalledSender::Woken(..));
+        let asks = |stall: &StalledSender| matches!(stall, StalledSender::Woken(..));
         if !self.stalled_senders.values().any(asks) {
             for (_, entry) in self.stalled.iter() {
                 let found = self.posted.find(&entry.arrival);
                 assert_eq!(found, None, "what waits for a receive is woken by it");
             }
         }
-        let waits = |stall: &StalledSender<T>| matches!(stall, StalledSender::Queued(_));
+        let waits = |stall: &StalledSender| matches!(stall, StalledSender::Queued(_));
         let stalled = self
             .stalled_senders
             .values()

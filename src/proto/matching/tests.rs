@@ -20,7 +20,6 @@ const PER_PEER: u64 = 12 * OVERHEAD;
 struct Receive {
     /// Its place in the order of posts.
     place: u64,
-    token: u64,
     key: Key,
     wanted: MatchCriteria,
     source: Option<SourceId>,
@@ -58,7 +57,7 @@ struct Peer {
 }
 
 struct Model {
-    matcher: SharedMatcher<u64>,
+    matcher: SharedMatcher,
     receives: Vec<Receive>,
     messages: Vec<Message>,
     peers: Vec<Peer>,
@@ -291,7 +290,7 @@ fn random_steps_agree_with_a_plain_model() {
 #[test]
 fn a_boundless_budget_bears_any_length() {
     let (connection, source) = (ConnectionId(1), SourceId(1));
-    let mut matcher: SharedMatcher<u64> = SharedMatcher::new(UnexpectedBudget {
+    let mut matcher = SharedMatcher::new(UnexpectedBudget {
         total_bytes: u64::MAX,
         peer_bytes: u64::MAX,
     });
@@ -305,7 +304,7 @@ fn a_boundless_budget_bears_any_length() {
             data: None,
             order: 0,
         };
-        matcher.begin_message(&mut arrival, |_| None)
+        matcher.begin_message(&mut arrival, |_| false)
     };
     assert!(matches!(arrive(100), ArrivalOutcome::Store));
     for len in [u64::MAX, u64::MAX - OVERHEAD, u64::MAX / 2] {

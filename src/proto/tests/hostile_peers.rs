@@ -132,8 +132,8 @@ fn no_stream_of_a_peer_breaks_the_machine() {
         assert_eq!(victim.machine.lifecycle(), Lifecycle::Closed);
         assert!(victim.shared().is_at_rest(), "seed {seed}");
         for token in tokens {
-            let posted = victim.shared().posted.iter();
-            let posted = posted.filter(|it| it.record.token == token).count();
+            let posted = victim.shared().posted_tokens();
+            let posted = posted.iter().filter(|it| **it == token).count();
             let ended = usize::from(victim.ended.contains_key(&token));
             assert_eq!(posted + ended, 1, "seed {seed}: {token}");
         }

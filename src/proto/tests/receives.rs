@@ -1,11 +1,11 @@
 //! Shared receives as a plain list, and pairs of machines that use them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use super::pair::{PLAIN, Pair, TestConnection, operation, sizes};
-use crate::buf::Payload;
-use crate::error::{Error, ErrorKind};
+use crate::buf::{AccessError, Payload};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, Connection, ConnectionId,
@@ -46,21 +46,22 @@ impl Kept {
 /// The receives of one endpoint, as one of its connections sees them.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) posted: Vec<PostedReceive<u64>>,
+    pub(super) posted: Vec<PostedReceive>,
     pub(super) kept: Vec<Kept>,
     /// Bytes that may be kept.
     pub(super) room: u64,
     next_order: u64,
-    /// Receives that complete outside of a connection.
+    /// Receives that have ended.
     pub(super) ended: Vec<OwnedRecord<Operation<u64>>>,
     pub(super) is_stalled: bool,
-    /// Receives that a connection has, until they end.
-    pub(super) awaiting: BTreeSet<OpKey>,
+    /// Receives that were matched, until their message has come.
+    pub(super) awaiting: BTreeMap<OpKey, PostedReceive>,
     /// Tokens of receives whose message was withdrawn after they were matched with it.
     pub(super) put_back: BTreeSet<u64>,
     /// Receives that were put back, and the announcements that they take.
-    pub(super) offers: Vec<(PostedReceive<u64>, Announcement)>,
-    keys: Slab<()>,
+    pub(super) offers: Vec<(PostedReceive, Announcement)>,
+    /// The receives that have not ended.
+    records: Slab<OwnedRecord<Operation<u64>>>,
 }
 
 pub(super) fn wants(wanted: MatchCriteria, kind: MessageKind) -> bool {
@@ -82,10 +83,10 @@ impl Shared {
             next_order: 0,
             ended: Vec::new(),
             is_stalled: false,
-            awaiting: BTreeSet::new(),
+            awaiting: BTreeMap::new(),
             put_back: BTreeSet::new(),
             offers: Vec::new(),
-            keys: Slab::new(),
+            records: Slab::new(),
         }
     }
 
@@ -100,35 +101,69 @@ impl Shared {
             .all(|it| matches!(it, Kept::FifoMessage(_)))
     }
 
-    fn take_posted(&mut self, arrival: &Arrival) -> Option<PostedReceive<u64>> {
-        let takes = |it: &PostedReceive<u64>| {
+    /// Returns the record of a receive that has not ended.
+    pub(super) fn record(&self, receive: OpKey) -> &Operation<u64> {
+        self.records.get(receive).expect("it has not ended")
+    }
+
+    /// Returns the tokens of the posted receives, in their order.
+    pub(super) fn posted_tokens(&self) -> Vec<u64> {
+        let tokens = self.posted.iter().map(|it| self.record(it.key).token);
+        tokens.collect()
+    }
+
+    fn take_posted(&mut self, arrival: &Arrival) -> Option<PostedReceive> {
+        let takes = |it: &PostedReceive| {
             wants(it.wanted, arrival.kind) && it.source.is_none_or(|it| it == arrival.source)
         };
         let at = self.posted.iter().position(takes)?;
         Some(self.posted.remove(at))
     }
 
-    fn end(&mut self, receive: PostedReceive<u64>, unexpected: UnexpectedMessage) {
-        let PostedReceive { mut record, .. } = receive;
+    /// Copies a message to its receive, and ends the receive.
+    fn end(&mut self, receive: OpKey, unexpected: UnexpectedMessage) {
+        let record = self.records.get_mut(receive).expect("it has not ended");
         let mut payload = record.take_payload();
         let len = unexpected.len.min(payload.len());
         payload
             .copy_from(&unexpected.payload, len)
             .expect("held memory");
         let overflow = unexpected.overflow + unexpected.len - len;
-        let result = match overflow {
-            0 => Ok(()),
-            _ => Err(Error::new(ErrorKind::Truncated, "")),
+        let message = UnexpectedMessage {
+            arrival: unexpected.arrival,
+            payload,
+            len,
+            overflow,
         };
-        record.payload = Some(payload);
-        record.set_end(result, len);
+        self.end_with(receive, message, None);
+    }
+
+    fn end_with(
+        &mut self,
+        receive: OpKey,
+        message: UnexpectedMessage,
+        failed: Option<AccessError>,
+    ) {
+        let mut record = self.records.remove(receive).expect("it has not ended");
+        let result = match (failed, message.overflow) {
+            (Some(failed), _) => Err(failed.error("")),
+            (None, 0) => Ok(()),
+            (None, _) => Err(Error::new(ErrorKind::Truncated, "")),
+        };
+        record.payload = Some(message.payload);
+        record.set_end(result, message.len);
         let end = &mut record.end;
-        end.overflow = overflow;
-        end.data = unexpected.arrival.data;
-        end.tag = unexpected.arrival.kind.tag();
-        end.origin = Some(unexpected.arrival.origin());
-        end.order = unexpected.arrival.order;
+        end.overflow = message.overflow;
+        end.data = message.arrival.data;
+        end.tag = message.arrival.kind.tag();
+        end.origin = Some(message.arrival.origin());
+        end.order = message.arrival.order;
         self.ended.push(record);
+    }
+
+    /// Takes a receive whose message has come, or does not.
+    fn take_awaiting(&mut self, receive: OpKey) -> PostedReceive {
+        self.awaiting.remove(&receive).expect("once of each")
     }
 
     fn place(&mut self, arrival: &mut Arrival, kept: impl FnOnce(Arrival) -> Kept) -> bool {
@@ -145,15 +180,31 @@ impl Shared {
     }
 }
 
-impl Receives<u64> for Shared {
-    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<u64> {
+impl Receives for Shared {
+    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<(OpKey, Payload)> {
         match self.take_posted(arrival) {
             Some(receive) => {
-                self.awaiting.insert(receive.key);
-                ArrivalOutcome::Matched(receive)
+                self.awaiting.insert(receive.key, receive);
+                ArrivalOutcome::Matched((receive.key, self.take_buffer(receive.key)))
             }
             None if self.place(arrival, Kept::PayloadInProgress) => ArrivalOutcome::Store,
             None => ArrivalOutcome::Stalled,
+        }
+    }
+
+    fn take_message(&mut self, arrival: &mut Arrival, bytes: &[u8]) -> bool {
+        let unexpected = |arrival| UnexpectedMessage {
+            arrival,
+            payload: Payload::from_vec(bytes.to_vec()),
+            len: bytes.len(),
+            overflow: 0,
+        };
+        match self.take_posted(arrival) {
+            Some(receive) => {
+                self.end(receive.key, unexpected(*arrival));
+                true
+            }
+            None => self.place(arrival, |arrival| Kept::FifoMessage(unexpected(arrival))),
         }
     }
 
@@ -164,7 +215,7 @@ impl Receives<u64> for Shared {
         match self.take_posted(&unexpected.arrival) {
             Some(receive) => {
                 self.kept.remove(at);
-                self.end(receive, unexpected);
+                self.end(receive.key, unexpected);
             }
             None => self.kept[at] = Kept::FifoMessage(unexpected),
         }
@@ -176,10 +227,10 @@ impl Receives<u64> for Shared {
         self.kept.remove(at);
     }
 
-    fn begin_announcement(&mut self, announcement: &mut Announcement) -> ArrivalOutcome<u64> {
+    fn begin_announcement(&mut self, announcement: &mut Announcement) -> ArrivalOutcome<OpKey> {
         if let Some(receive) = self.take_posted(&announcement.arrival) {
-            self.awaiting.insert(receive.key);
-            return ArrivalOutcome::Matched(receive);
+            self.awaiting.insert(receive.key, receive);
+            return ArrivalOutcome::Matched(receive.key);
         }
         let index = announcement.index;
         let kept = |arrival| Kept::Announced(Announcement { arrival, index });
@@ -189,11 +240,11 @@ impl Receives<u64> for Shared {
         }
     }
 
-    fn poll_clear_to_send(&mut self) -> Option<ClearToSend<u64>> {
+    fn poll_clear_to_send(&mut self) -> Option<ClearToSend> {
         let (receive, announcement) = self.offers.pop()?;
-        self.awaiting.insert(receive.key);
+        self.awaiting.insert(receive.key, receive);
         Some(ClearToSend {
-            receive,
+            receive: receive.key,
             announcement,
         })
     }
@@ -204,14 +255,46 @@ impl Receives<u64> for Shared {
         self.kept.remove(at);
     }
 
-    fn receive_ended(&mut self, receive: OpKey) {
-        let taken = self.awaiting.remove(&receive);
-        assert!(taken, "once of each");
+    fn take_buffer(&mut self, receive: OpKey) -> Payload {
+        let record = self.records.get_mut(receive).expect("it has not ended");
+        record.phase = Phase::Moving;
+        record.take_payload()
     }
 
-    fn requeue_receive(&mut self, receive: PostedReceive<u64>, _: Error) {
-        self.receive_ended(receive.key);
-        self.put_back.insert(receive.record.token);
+    fn end_receive(
+        &mut self,
+        receive: OpKey,
+        message: UnexpectedMessage,
+        failed: Option<AccessError>,
+    ) {
+        self.take_awaiting(receive);
+        self.end_with(receive, message, failed);
+    }
+
+    fn fail_receive(&mut self, receive: OpKey, buffer: Option<Payload>, error: Error) {
+        let record = self.records.get_mut(receive).expect("it has not ended");
+        if buffer.is_some() {
+            record.payload = buffer;
+        }
+        let is_whole = record.payload.is_some();
+        if is_whole && self.awaiting[&receive].source.is_none() {
+            return self.requeue_receive(receive, None, error);
+        }
+        self.take_awaiting(receive);
+        let mut record = self.records.remove(receive).expect("as above");
+        record.payload.get_or_insert_with(Payload::empty);
+        record.set_end(Err(error), 0);
+        self.ended.push(record);
+    }
+
+    fn requeue_receive(&mut self, receive: OpKey, buffer: Option<Payload>, _: Error) {
+        let receive = self.take_awaiting(receive);
+        let record = self.records.get_mut(receive.key);
+        let record = record.expect("it has not ended");
+        if buffer.is_some() {
+            record.payload = buffer;
+        }
+        self.put_back.insert(record.token);
         let kind = |it: &Kept| match it {
             Kept::PayloadInProgress(_) => None,
             it => Some(it.arrival().kind),
@@ -219,12 +302,12 @@ impl Receives<u64> for Shared {
         let fits = |it: &Kept| kind(it).is_some_and(|kind| wants(receive.wanted, kind));
         match self.kept.iter().position(fits) {
             None => {
-                let later = |it: &PostedReceive<u64>| it.order > receive.order;
+                let later = |it: &PostedReceive| it.order > receive.order;
                 let at = self.posted.iter().position(later);
                 self.posted.insert(at.unwrap_or(self.posted.len()), receive);
             }
             Some(at) => match self.kept.remove(at) {
-                Kept::FifoMessage(unexpected) => self.end(receive, unexpected),
+                Kept::FifoMessage(unexpected) => self.end(receive.key, unexpected),
                 Kept::Announced(announcement) => self.offers.push((receive, announcement)),
                 Kept::PayloadInProgress(_) => unreachable!("not looked for"),
             },
@@ -233,10 +316,6 @@ impl Receives<u64> for Shared {
 
     fn forget_announcements(&mut self) {
         self.kept.retain(|it| !matches!(it, Kept::Announced(_)));
-    }
-
-    fn requeue_message(&mut self, _: UnexpectedMessage) {
-        unreachable!("no receive of these tests is dropped");
     }
 
     fn held_messages(&self) -> u64 {
@@ -259,22 +338,26 @@ impl TestConnection {
     pub(super) fn receive_from(&mut self, token: u64, source: SourceId, len: usize) {
         self.receive_any(token, MatchCriteria::Message, len);
         let shared = self.shared();
-        let posted = shared.posted.iter_mut().find(|it| it.record.token == token);
+        let is_it = |it: &&mut PostedReceive| {
+            shared
+                .records
+                .get(it.key)
+                .is_some_and(|it| it.token == token)
+        };
+        let posted = shared.posted.iter_mut().find(is_it);
         posted.expect("no message is there").source = Some(source);
     }
 
     fn post_shared(&mut self, token: u64, wanted: MatchCriteria, len: usize) {
         let shared = self.host.shared.as_mut().expect("its receives are shared");
-        let key: OpKey = shared.keys.insert(());
         shared.next_order += 1;
         let payload = Payload::from_vec(vec![0; len]);
         let record = Operation::new(OpKind::Receive, payload, token, PostOptions::default());
         let receive = PostedReceive {
-            record: OwnedRecord::new(record),
             wanted,
             source: None,
             order: shared.next_order,
-            key,
+            key: shared.records.insert(OwnedRecord::new(record)),
         };
         let fits = |it: &Kept| {
             let is_whole = !matches!(it, Kept::PayloadInProgress(_));
@@ -285,7 +368,7 @@ impl TestConnection {
             return;
         };
         match shared.kept.remove(at) {
-            Kept::FifoMessage(unexpected) => shared.end(receive, unexpected),
+            Kept::FifoMessage(unexpected) => shared.end(receive.key, unexpected),
             Kept::Announced(announcement) => {
                 shared.offers.push((receive, announcement));
                 self.answer_offers();
@@ -306,8 +389,10 @@ impl TestConnection {
     /// Withdraws a shared receive; false: a connection has it, or it has ended.
     pub(super) fn withdraw_shared(&mut self, token: u64) -> bool {
         let shared = self.host.shared.as_mut().expect("its receives are shared");
-        let at = shared.posted.iter().position(|it| it.record.token == token);
-        at.map(|at| shared.posted.remove(at)).is_some()
+        let is_it = |it: &PostedReceive| shared.record(it.key).token == token;
+        let at = shared.posted.iter().position(is_it);
+        let posted = at.map(|at| shared.posted.remove(at));
+        posted.map(|it| shared.records.remove(it.key)).is_some()
     }
 
     pub(super) fn send_tagged(&mut self, token: u64, tag: u64, bytes: &[u8]) -> OpKey {

@@ -405,12 +405,7 @@ fn end(side: &mut TestConnection, model: &mut Model) {
         assert!(end.end.result.is_err());
     }
     assert!(model.sent.is_empty(), "with it end its operations");
-    let posted: Vec<u64> = side
-        .shared()
-        .posted
-        .iter()
-        .map(|it| it.record.token)
-        .collect();
+    let posted = side.shared().posted_tokens();
     assert_eq!(posted.len(), model.receives.len(), "others stay posted");
     assert!(posted.iter().all(|it| model.receives.contains_key(it)));
     assert!(

@@ -124,8 +124,8 @@ impl Host<u64> for TestHost {
         self.caps.has(need)
     }
 
-    fn shared(&mut self) -> Option<&mut dyn Receives<u64>> {
-        self.shared.as_mut().map(|it| it as &mut dyn Receives<u64>)
+    fn shared(&mut self) -> Option<&mut dyn Receives> {
+        self.shared.as_mut().map(|it| it as &mut dyn Receives)
     }
 }
 

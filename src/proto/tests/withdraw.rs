@@ -273,13 +273,7 @@ fn a_receive_outlives_the_connection_that_was_to_fill_it() {
                     );
                 }
                 pair.b.cut();
-                let posted: Vec<u64> = pair
-                    .b
-                    .shared()
-                    .posted
-                    .iter()
-                    .map(|it| it.record.token)
-                    .collect();
+                let posted = pair.b.shared().posted_tokens();
                 if directed {
                     assert_eq!(posted, [2]);
                     assert_eq!(pair.b.ended[&1].end.len, 0);

@@ -228,10 +228,11 @@ impl RingWriter {
     pub(super) fn room_for(&mut self, len: usize) -> [CopyTo<'_>; 2] {
         let room = self.ring.len() - (self.written - self.read);
         assert!(len as u64 <= room, "bytes are written where there is room");
-        // SAFETY: the span is the whole ring, mapped for writing as long as `self` is borrowed; this
-        // process reaches this mapping by these ranges alone.
-        (self.ring.parts(self.written, len))
-            .map(|(at, len)| unsafe { CopyTo::shared(self.ring.span(), at, len) })
+        (self.ring.parts(self.written, len)).map(|(at, len)| {
+            // SAFETY: the span is the whole ring, mapped for writing as long as `self` is borrowed;
+            // this process reaches this mapping by these ranges alone.
+            unsafe { CopyTo::shared(self.ring.span(), at, len) }
+        })
     }
 
     #[cfg(test)]
@@ -335,10 +336,11 @@ impl RingReader {
     pub(super) fn bytes(&self, len: usize) -> [CopyFrom<'_>; 2] {
         let available = self.written - self.read;
         assert!(len as u64 <= available, "only what is available is read");
-        // SAFETY: the span is the whole ring, mapped as long as `self` is borrowed; this process
-        // reaches this mapping by these ranges alone.
-        (self.ring.parts(self.read, len))
-            .map(|(at, len)| unsafe { CopyFrom::shared(self.ring.span(), at, len) })
+        (self.ring.parts(self.read, len)).map(|(at, len)| {
+            // SAFETY: the span is the whole ring, mapped as long as `self` is borrowed; this
+            // process reaches this mapping by these ranges alone.
+            unsafe { CopyFrom::shared(self.ring.span(), at, len) }
+        })
     }
 
     /// Copies the next bytes, which must be available.

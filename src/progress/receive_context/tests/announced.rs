@@ -3,8 +3,8 @@
 use super::*;
 use crate::proto::ClearToSend;
 
-/// A receive that matches a stored announcement belongs to the announcement's connection, which is
-/// woken to ask for the message; if the message is gone, the receive is requeued in its place and
+/// A receive that matches a stored announcement is queued for the announcement's connection, which
+/// is woken to ask for the message; if that is gone, the receive is requeued in its place and
 /// takes the next one.
 #[test]
 fn a_receive_whose_announced_message_is_gone_is_posted_again() {
@@ -23,11 +23,10 @@ fn a_receive_whose_announced_message_is_gone_is_posted_again() {
     assert_eq!(clear_to_send.announcement.index, 1);
     assert!(sender.receives.poll_clear_to_send().is_none(), "once");
     let gone = || Error::new(ErrorKind::PeerClosed, "");
-    sender
-        .receives
-        .requeue_receive(clear_to_send.receive, gone());
+    (sender.receives).requeue_receive(clear_to_send.receive, None, gone());
     assert_eq!(fixture.context.phase(receive.key), Phase::Queued);
-    assert_eq!(sender.meet(Some(5), 1).1.key, receive.key, "in its place");
+    let met = sender.meet(Some(5), 1);
+    assert_eq!(met.receive, receive.key, "in its place");
     assert_eq!(fixture.context.cancel(later.key), Withdrawn::Ended);
 }
 
@@ -45,7 +44,8 @@ fn a_receive_that_was_matched_for_a_connection_that_ends_is_posted_again() {
     sender.receives.detach();
     assert!(receive.is_pending() && canceled.is_pending());
     assert_eq!(fixture.context.phase(receive.key), Phase::Queued);
-    assert_eq!(fixture.sender(2, 2).meet(Some(5), 1).1.key, receive.key);
+    let met = fixture.sender(2, 2).meet(Some(5), 1);
+    assert_eq!(met.receive, receive.key);
 }
 
 /// A receive that is admitted from the backlog while a port is locked may match another port's
@@ -69,5 +69,5 @@ fn announcements_matched_under_a_lock_are_answered_by_their_own_connection() {
     let Some(ClearToSend { receive, .. }) = clear_to_send else {
         panic!("nothing to ask for");
     };
-    assert_eq!(receive.key, waiting.key);
+    assert_eq!(receive, waiting.key);
 }

@@ -30,7 +30,7 @@ fn messages_of_dropped_receives_go_back_in_order() {
     }
 }
 
-/// The same for a receive that is dropped while a connection has it: the message comes back,
+/// The same for a receive that is dropped while its message comes: the message comes back,
 /// counted once.
 #[test]
 fn a_message_whose_receive_is_dropped_goes_to_the_next_receive() {
@@ -61,10 +61,10 @@ fn receives_end_when_their_time_has_passed() {
     assert!(fixture.driver.take(), "the driver starts its clock");
     assert_eq!(fixture.expire(), Some(fixture.now + timeout));
     let mut sender = fixture.sender(1, 1);
-    let mut met = sender.meet(Some(1), 4);
+    let met = sender.meet(Some(1), 4);
     fixture.now += timeout;
     // The next time only checks whether memory can be freed.
-    let next = fixture.expire_with(&mut met);
+    let next = fixture.expire();
     assert!(next.is_none_or(|next| next > fixture.now));
     for receive in [&posted, &waiting] {
         assert_eq!(kind_of(&receive.end()), ErrorKind::TimedOut);

@@ -76,9 +76,9 @@ fn an_announcement_that_is_gone_uses_up_nothing_of_a_buffer() {
     assert!(fixture.queue.try_next().is_none());
     let clear_to_send = sender.receives.poll_clear_to_send().expect("it matches");
     let gone = Error::new(ErrorKind::PeerClosed, "");
-    sender.receives.requeue_receive(clear_to_send.receive, gone);
+    (sender.receives).requeue_receive(clear_to_send.receive, None, gone);
     let whole = sender.meet(None, 64);
-    assert_eq!(whole.1.record.len, 64);
+    assert_eq!(whole.payload.len(), 64);
     sender.end(whole, &[7; 64]);
     let mut piece = fixture.queue.try_next().unwrap();
     assert_eq!(*piece.take_buffer().unwrap(), [7; 64]);

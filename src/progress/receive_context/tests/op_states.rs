@@ -19,16 +19,14 @@ fn every_edge_of_a_receives_states_is_walked() {
 
     // Matched; requeued, with another announcement there and without; completed.
     let receive = fixture.post(tagged(2), 8);
-    let (_, matched) = sender.meet(Some(2), 1);
+    let met = sender.meet(Some(2), 1);
     assert!(matches!(sender.announce(2, 9, 1), ArrivalOutcome::Store));
-    sender.receives.requeue_receive(matched, gone());
+    (sender.receives).requeue_receive(met.receive, Some(met.payload), gone());
     let clear_to_send = sender.receives.poll_clear_to_send().expect("it matches");
-    sender
-        .receives
-        .requeue_receive(clear_to_send.receive, gone());
+    (sender.receives).requeue_receive(clear_to_send.receive, None, gone());
     assert_eq!(fixture.context.phase(receive.key), Phase::Queued);
-    let (_, matched) = sender.meet(Some(2), 1);
-    sender.receives.receive_ended(matched.key);
+    let met = sender.meet(Some(2), 1);
+    sender.end(met, b"2");
     sender.unlock();
 
     // Matched with a stored announcement, and canceled.
@@ -36,9 +34,7 @@ fn every_edge_of_a_receives_states_is_walked() {
     let canceled = fixture.post(tagged(3), 8);
     assert_eq!(fixture.context.cancel(canceled.key), Withdrawn::Running);
     let clear_to_send = sender.receives.poll_clear_to_send().expect("it matches");
-    sender
-        .receives
-        .requeue_receive(clear_to_send.receive, gone());
+    (sender.receives).requeue_receive(clear_to_send.receive, None, gone());
     assert_eq!(kind_of(&canceled.end()), ErrorKind::Canceled);
 
     // A multi-receive buffer.

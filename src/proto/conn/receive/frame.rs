@@ -51,7 +51,7 @@ impl<T> Connection<T> {
                 self.handle_rts(header, host)?;
             }
             FrameHeader::Cts { index } => self.handle_cts(index)?,
-            FrameHeader::Data { index, len, .. } => self.begin_data(index, len)?,
+            FrameHeader::Data { index, len, .. } => self.begin_data(index, len, host)?,
             FrameHeader::Withdraw { index } => self.handle_withdraw(index, host)?,
             FrameHeader::Withdrawn { index } => self.handle_withdrawn(index)?,
             FrameHeader::Ack => self.handle_answer(Ok(()))?,

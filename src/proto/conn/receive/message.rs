@@ -59,7 +59,6 @@ impl<T> Connection<T> {
             len: fits,
             overflow: bytes.len() - fits,
             data,
-            tag: None,
             order,
         };
         self.complete_receive(key, received);
@@ -106,12 +105,7 @@ impl<T> Connection<T> {
                 .take()
                 .expect("a posted receive holds its buffer");
             let capacity = payload.room_for(len) as u64;
-            let target = PayloadTarget::Receive {
-                op,
-                data,
-                tag: None,
-                order,
-            };
+            let target = PayloadTarget::Receive { op, data, order };
             PayloadInProgress {
                 target,
                 payload: Some(payload),
@@ -174,9 +168,8 @@ impl<T> Connection<T> {
                     overflow: message.overflow + (message.len - fits),
                     data: message.data,
                     order: message.order,
-                    ..ReceivedMessage::default()
                 };
-                self.complete_message(key, payload, received, None);
+                self.complete_message(key, payload, received);
             }
             Err(denied) => {
                 let error = denied.error("a message was copied to it");

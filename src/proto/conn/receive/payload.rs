@@ -3,12 +3,12 @@
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
+use crate::proto::Host;
 use crate::proto::conn::receive_state::{PayloadTarget, PlacedWrite, ReceiveState};
 use crate::proto::conn::{Connection, ReceivedMessage};
 use crate::proto::matching::UnexpectedMessage;
 use crate::proto::matching::fifo::FifoMessage;
 use crate::proto::op::OpKey;
-use crate::proto::{Host, Receives};
 
 impl<T> Connection<T> {
     /// If the payload in progress is whole, completes what it belongs to, and goes on to the next
@@ -43,29 +43,40 @@ impl<T> Connection<T> {
             self.tx.push_ack(self.has_refusals());
         }
         match transfer.target {
-            PayloadTarget::Receive {
-                op,
-                data,
-                tag,
-                order,
-            } => {
+            PayloadTarget::Receive { op, data, order } => {
                 let received = ReceivedMessage {
                     len,
                     overflow,
                     data,
-                    tag,
                     order,
                 };
-                self.complete_message(op, payload, received, host.shared());
+                self.complete_message(op, payload, received);
+            }
+            PayloadTarget::SharedReceive {
+                receive,
+                arrival,
+                failed,
+            } => {
+                let message = UnexpectedMessage {
+                    arrival,
+                    payload,
+                    len,
+                    overflow,
+                };
+                self.work += 1;
+                if let Some(shared) = host.shared() {
+                    shared.end_receive(receive, message, failed);
+                }
             }
             PayloadTarget::SharedUnexpected { arrival } => {
+                let message = UnexpectedMessage {
+                    arrival,
+                    payload,
+                    len,
+                    overflow,
+                };
                 if let Some(shared) = host.shared() {
-                    shared.store_message(UnexpectedMessage {
-                        arrival,
-                        payload,
-                        len,
-                        overflow,
-                    });
+                    shared.store_message(message);
                 }
             }
             PayloadTarget::Unexpected { data, order } => {
@@ -104,44 +115,29 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Completes a receive whose message is placed. If its owner is gone, requeues the message.
+    /// Completes a receive of the connection's own, whose message is placed. If its owner is gone,
+    /// requeues the message.
     pub(super) fn complete_message(
         &mut self,
         key: OpKey,
         payload: Payload,
         received: ReceivedMessage,
-        shared: Option<&mut dyn Receives<T>>,
     ) {
-        let ReceivedMessage {
-            len,
-            overflow,
-            data,
-            order,
-            ..
-        } = received;
-        let mut shared = shared;
-        if let (Some(shared), Some(matched)) = (&mut shared, self.take_matched_receive()) {
-            shared.receive_ended(matched.key);
-        }
         if self.ops.get(key).is_some_and(|op| op.detached) {
             // The owner is gone: the receive ends as canceled, and the message is requeued at once,
             // so that no later one is matched before it.
-            let copy = payload.copy_front(len);
+            let copy = payload.copy_front(received.len);
             let error = Error::new(ErrorKind::Canceled, "");
             self.put_back(key, payload);
             self.complete(key, Err(error), 0);
-            let Ok(payload) = copy else { return };
-            match (self.ids(), shared) {
-                (Some(ids), Some(shared)) => {
-                    shared.requeue_message(received.as_unexpected(ids, payload));
-                }
-                _ => self.requeue_own(FifoMessage {
+            if let Ok(payload) = copy {
+                self.requeue_own(FifoMessage {
                     payload,
-                    len,
-                    overflow,
-                    data,
-                    order,
-                }),
+                    len: received.len,
+                    overflow: received.overflow,
+                    data: received.data,
+                    order: received.order,
+                });
             }
             return;
         }

@@ -5,7 +5,9 @@ use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
 
 use super::super::message_index::{MessageBody, MessageEntry};
-use super::super::{Announcement, Arrival, MatchCriteria, PostedReceive, UnexpectedMessage};
+use super::super::{
+    Announcement, Arrival, MatchCriteria, MatchedReceive, PostedReceive, UnexpectedMessage,
+};
 use super::SharedMatcher;
 use super::stalled::StalledSender;
 
@@ -14,9 +16,9 @@ pub(crate) type ClaimKey = Key;
 
 /// What the receive of a claimed message finds.
 #[derive(Debug)]
-pub(crate) enum ClaimedReceive<T> {
-    Unexpected(PostedReceive<T>, UnexpectedMessage),
-    Announced(PostedReceive<T>, Announcement),
+pub(crate) enum ClaimedReceive {
+    Unexpected(MatchedReceive, UnexpectedMessage),
+    Announced(MatchedReceive, Announcement),
     /// The message is stalled in its connection, which is woken and takes the receive.
     Pending,
 }
@@ -28,7 +30,7 @@ pub(super) struct ClaimedEntry {
     pub(super) entry: MessageEntry,
 }
 
-impl<T> SharedMatcher<T> {
+impl SharedMatcher {
     /// Claims the oldest message that such a receive would take, stored or stalled
     /// (`FI_PEEK | FI_CLAIM`).
     pub(crate) fn claim(
@@ -50,19 +52,17 @@ impl<T> SharedMatcher<T> {
         Some((self.claims.insert(ClaimedEntry { order, entry }), arrival))
     }
 
-    /// Matches a claimed message with this receive, which is not posted. `Err` returns the receive:
-    /// the connection of the message ended before the message had come.
+    /// Matches a claimed message with this receive, which is not posted. `None`: the connection of
+    /// the message ended before the message had come.
     pub(crate) fn take_claimed(
         &mut self,
         claim: ClaimKey,
-        mut receive: PostedReceive<T>,
-    ) -> Result<ClaimedReceive<T>, PostedReceive<T>> {
-        let Some(ClaimedEntry { entry, .. }) = self.claims.remove(claim) else {
-            return Err(receive);
-        };
+        mut receive: PostedReceive,
+    ) -> Option<ClaimedReceive> {
+        let ClaimedEntry { entry, .. } = self.claims.remove(claim)?;
         receive.order = self.next_receive();
         let arrival = entry.arrival;
-        Ok(match entry.body {
+        Some(match entry.body {
             MessageBody::Stalled(_) => {
                 self.stalled_senders
                     .insert(arrival.connection, StalledSender::Assigned(receive));
@@ -71,18 +71,18 @@ impl<T> SharedMatcher<T> {
             }
             MessageBody::Buffered(message) => {
                 self.release_charge(&arrival, entry.cost);
-                ClaimedReceive::Unexpected(receive, message)
+                ClaimedReceive::Unexpected(receive.into(), message)
             }
             MessageBody::Announced(announcement) => {
                 self.release_charge(&arrival, entry.cost);
-                ClaimedReceive::Announced(receive, announcement)
+                ClaimedReceive::Announced(receive.into(), announcement)
             }
         })
     }
 
     /// Releases a claim: the message goes back to the store in its order, or to a receive that was
     /// posted meanwhile.
-    pub(crate) fn release(&mut self, claim: ClaimKey) -> Option<ClaimedReceive<T>> {
+    pub(crate) fn release(&mut self, claim: ClaimKey) -> Option<ClaimedReceive> {
         let ClaimedEntry { order, entry } = self.claims.remove(claim)?;
         let arrival = entry.arrival;
         let receive = self.posted.find(&arrival);

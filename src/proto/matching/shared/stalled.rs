@@ -11,7 +11,6 @@
 //! A connection may ask again at any time; then its entry is evaluated anew. A connection that
 //! detaches leaves any of these states.
 
-use crate::proto::op::OpKey;
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
 
@@ -22,7 +21,7 @@ use super::{ReceiveKey, SharedMatcher};
 
 /// A connection whose message was stalled, and that has not asked again since.
 #[derive(Debug)]
-pub(super) enum StalledSender<T> {
+pub(super) enum StalledSender {
     /// Its message is in the index of stalled messages.
     Queued(Key),
     /// It was woken, for this receive or for room. The number is the order of its message.
@@ -30,18 +29,10 @@ pub(super) enum StalledSender<T> {
     /// Its message is claimed.
     Claimed,
     /// Its message was claimed, and this receive takes it.
-    Assigned(PostedReceive<T>),
+    Assigned(PostedReceive),
 }
 
-impl<T> SharedMatcher<T> {
-    /// Returns the receive of a claimed message that has not begun to come.
-    pub(crate) fn assigned_mut(&mut self, key: OpKey) -> Option<&mut PostedReceive<T>> {
-        self.stalled_senders.values_mut().find_map(|it| match it {
-            StalledSender::Assigned(receive) if receive.key == key => Some(receive),
-            _ => None,
-        })
-    }
-
+impl SharedMatcher {
     /// Takes the next connection to wake: it may read on, or owes its peer credit.
     pub(crate) fn poll_wake(&mut self) -> Option<ConnectionId> {
         self.wakes.pop_front()
@@ -65,7 +56,8 @@ impl<T> SharedMatcher<T> {
 
     /// Wakes the connection of the oldest stalled message that this receive takes.
     pub(super) fn wake_for(&mut self, receive: ReceiveKey) {
-        if let Some((wanted, source)) = self.posted.takes(receive)
+        if self.stalled.len() > 0
+            && let Some((wanted, source)) = self.posted.takes(receive)
             && let Some(at) = self.stalled.find(wanted, source)
             && let Some(entry) = self.stalled.get(at)
         {

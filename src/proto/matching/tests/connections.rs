@@ -35,7 +35,7 @@ impl Model {
             (arrival, index)
         });
         let cost = OVERHEAD + if index.is_some() { 0 } else { arrival.len };
-        let next = rng.chance(50).then(|| self.fresh());
+        let next = rng.chance(50);
         let arrived = match index {
             None => self.matcher.begin_message(&mut arrival, |_| next),
             Some(index) => {
@@ -60,7 +60,7 @@ impl Model {
             let ArrivalOutcome::Matched(receive) = arrived else {
                 panic!("the claim's receive is for it");
             };
-            assert_eq!(receive.record.token, token);
+            assert_eq!(receive.receive.key, Key::from_bits(token));
             self.count("claimed while waiting");
             return;
         }
@@ -200,7 +200,7 @@ impl Model {
             self.matcher.abort_message(&arrival);
         }
         let gone = self.matcher.detach(peer.id);
-        assert_eq!(gone.map(|it| it.record.token), peer.given);
+        assert_eq!(gone.map(|it| it.key), peer.given.map(Key::from_bits));
         self.messages
             .retain(|it| it.arrival.connection != peer.id || it.state == State::Stored);
         self.woken.remove(&peer.id);

@@ -1,8 +1,6 @@
 //! What the application does: posts, takes back, looks and claims.
 
 use super::*;
-use crate::proto::op::{OpKind, Operation, PostOptions};
-use crate::sync::OwnedRecord;
 
 impl Model {
     pub(super) fn some_wanted(&self, rng: &mut Rng) -> (MatchCriteria, Option<SourceId>) {
@@ -35,10 +33,8 @@ impl Model {
                 .matcher
                 .post_multi(cursor, wanted, source, Key::from_bits(token));
             let many = Some((left, min, false));
-            let place = token;
             let receive = Receive {
-                place,
-                token,
+                place: token,
                 key,
                 wanted,
                 source,
@@ -49,7 +45,6 @@ impl Model {
             return;
         }
         let receive = PostedReceive {
-            record: record_of(token),
             wanted,
             source,
             order: 0,
@@ -61,7 +56,7 @@ impl Model {
 
     pub(super) fn found(
         &mut self,
-        found: MatchResult<u64>,
+        found: MatchResult,
         token: u64,
         wanted: MatchCriteria,
         source: Option<SourceId>,
@@ -71,22 +66,18 @@ impl Model {
         let expected = expected.map(|at| self.messages.remove(at));
         match (found, expected) {
             (MatchResult::Posted(key), None) => {
-                let many = None;
-                let place = token;
                 let receive = Receive {
-                    place,
-                    token,
+                    place: token,
                     key,
                     wanted,
                     source,
-                    many,
+                    many: None,
                 };
                 self.receives.push(receive);
                 // A receive that was given back has its old place.
                 self.receives.sort_by_key(|it| it.place);
             }
-            (MatchResult::Unexpected(receive, unexpected), Some(message)) => {
-                assert_eq!(receive.record.token, token);
+            (MatchResult::Unexpected(unexpected), Some(message)) => {
                 assert_eq!(
                     unexpected.arrival, message.arrival,
                     "the oldest that it takes"
@@ -95,6 +86,7 @@ impl Model {
                 self.delivered.push(unexpected);
             }
             (MatchResult::Announced(receive, announcement), Some(message)) => {
+                assert_eq!(receive.key, Key::from_bits(token));
                 assert_eq!(announcement.arrival, message.arrival);
                 assert_eq!(State::Announced(announcement.index), message.state);
                 self.count("found announced");
@@ -109,17 +101,27 @@ impl Model {
     }
 
     /// Notes that the receive at this place has got a message of this length.
-    pub(super) fn given(&mut self, at: usize, got: &PostedReceive<u64>, len: u64) {
+    pub(super) fn given(&mut self, at: usize, got: &MatchedReceive, len: u64) {
         let receive = &mut self.receives[at];
-        assert_eq!(got.record.token, receive.token, "the oldest that takes it");
-        assert_eq!((got.wanted, got.source), (receive.wanted, receive.source));
+        let (place, taken) = (Key::from_bits(receive.place), got.receive);
+        assert_eq!(taken.key, place, "the oldest that takes it");
+        let wanted = match receive.wanted {
+            MatchCriteria::Message => MatchCriteria::Message,
+            MatchCriteria::Tagged { tag, ignore } => MatchCriteria::Tagged {
+                tag: tag & !ignore,
+                ignore,
+            },
+        };
+        assert_eq!((taken.wanted, taken.source), (wanted, receive.source));
         let Some((left, _, armed)) = &mut receive.many else {
+            assert!(got.part.is_none());
             self.receives.remove(at);
             return;
         };
         let part = (*left).min(len as usize);
         assert_eq!(
-            got.record.len, part,
+            got.part.as_ref().map(Payload::len),
+            Some(part),
             "a part as long as the message, if it fits"
         );
         *left -= part;
@@ -127,49 +129,47 @@ impl Model {
         self.rearm(at);
     }
 
-    /// Does the same where the rest of a buffer was offered this token for the next message.
+    /// Does the same where the rest of a buffer may have been armed again at once.
     pub(super) fn given_and_armed(
         &mut self,
         at: usize,
-        got: &PostedReceive<u64>,
+        got: &MatchedReceive,
         len: u64,
-        next: Option<u64>,
+        next: bool,
     ) {
         let (key, many) = (self.receives[at].key, self.receives[at].many);
         let rest = many.map(|(left, min, _)| (left - left.min(len as usize), min.max(1)));
-        let stays = next.filter(|_| rest.is_some_and(|(left, min)| left >= min));
-        assert_eq!(self.matcher.is_armed(key), stays.is_some());
-        let (Some(next), Some((left, min, _))) = (stays, many) else {
+        let stays = next && rest.is_some_and(|(left, min)| left >= min);
+        assert_eq!(self.matcher.is_armed(key), stays);
+        let (true, Some((left, min, _))) = (stays, many) else {
             return self.given(at, got, len);
         };
         let receive = &mut self.receives[at];
-        assert_eq!(got.record.token, receive.token, "the oldest that takes it");
-        assert_eq!(got.record.len, left.min(len as usize));
-        receive.token = next;
-        receive.many = Some((left - got.record.len, min, true));
+        let part = left.min(len as usize);
+        assert_eq!(got.receive.key, Key::from_bits(receive.place));
+        assert_eq!(got.part.as_ref().map(Payload::len), Some(part));
+        receive.many = Some((left - part, min, true));
         self.count("stays armed");
     }
 
     /// Lets the rest of a buffer take the next messages.
     pub(super) fn rearm(&mut self, at: usize) {
         loop {
-            let token = self.fresh();
             let receive = &self.receives[at];
             let (wanted, source) = (receive.wanted, receive.source);
             let Some((left, min, false)) = receive.many else {
                 return;
             };
             let expected = self.message_for(wanted, source);
-            let armed = self.matcher.arm(receive.key, token);
+            let place = receive.place;
+            let armed = self.matcher.arm(receive.key);
             if left < min.max(1) {
-                assert!(matches!(armed, ArmOutcome::Consumed(it) if it == token));
+                assert!(matches!(armed, ArmOutcome::Consumed));
                 let receive = self.receives.remove(at);
-                let withdrawn = self.matcher.cancel(receive.key);
-                assert!(matches!(withdrawn, Some(CanceledReceive::Multi(_, None))));
+                assert!(self.matcher.cancel(receive.key).is_some());
                 self.count("consumed");
                 return;
             }
-            self.receives[at].token = token;
             let (part, order) = match armed {
                 ArmOutcome::Posted => {
                     assert!(expected.is_none(), "a message that came earlier is taken");
@@ -178,12 +178,13 @@ impl Model {
                 }
                 ArmOutcome::Unexpected(part, unexpected) => (part, unexpected.arrival.order),
                 ArmOutcome::Announced(part, announcement) => (part, announcement.arrival.order),
-                ArmOutcome::Consumed(_) => panic!("there is room"),
+                ArmOutcome::Consumed => panic!("there is room"),
             };
             let message = self.messages.remove(expected.expect("one was found"));
             assert_eq!(order, message.arrival.order, "the oldest that it takes");
             let taken = left.min(message.arrival.len as usize);
-            assert_eq!((part.record.token, part.record.len), (token, taken));
+            assert_eq!(part.receive.key, Key::from_bits(place));
+            assert_eq!(part.part.as_ref().map(Payload::len), Some(taken));
             self.receives[at].many = Some((left - taken, min, false));
             self.count("part of a buffer");
         }
@@ -194,11 +195,8 @@ impl Model {
             return;
         }
         let receive = self.receives.remove(rng.below(self.receives.len()));
-        match self.matcher.cancel(receive.key) {
-            Some(CanceledReceive::Single(record)) => assert_eq!(record.token, receive.token),
-            Some(CanceledReceive::Multi(_, token)) => assert_eq!(token, Some(receive.token)),
-            None => panic!("it was posted"),
-        }
+        let rest = self.matcher.cancel(receive.key);
+        assert_eq!(rest.is_some(), receive.many.is_some());
         assert!(self.matcher.cancel(receive.key).is_none(), "once");
     }
 
@@ -284,7 +282,6 @@ impl Model {
         }
         let token = self.fresh();
         let receive = PostedReceive {
-            record: record_of(token),
             wanted: MatchCriteria::Message,
             source: None,
             order: 0,
@@ -308,15 +305,4 @@ impl Model {
             (answer, ..) => panic!("{answer:?}"),
         }
     }
-}
-
-/// The record of a receive without memory.
-fn record_of(token: u64) -> OwnedRecord<Operation<u64>> {
-    let options = PostOptions::default();
-    OwnedRecord::new(Operation::new(
-        OpKind::Receive,
-        Payload::empty(),
-        token,
-        options,
-    ))
 }

@@ -87,7 +87,8 @@ fn in_every_state_everything_ends_once() {
                 if state == Landed {
                     assert_eq!(pair.b.end_of(1), (Ok(60_000), vec![8; 60_000]));
                 } else if matched == 1 {
-                    assert_eq!(pair.b.shared().posted[0].record.len, 60_000);
+                    let shared = pair.b.shared();
+                    assert_eq!(shared.record(shared.posted[0].key).len, 60_000);
                 }
                 assert_eq!(
                     pair.b.shared().kept.len(),
