@@ -173,12 +173,7 @@ impl Receives for SharedReceives {
         };
         let record = self.records.remove(matched.receive.key);
         let mut record = record.expect("it is posted");
-        let mut payload = record.take_payload();
-        payload.copy_in(0, bytes).expect("its memory is there");
-        record.payload = Some(payload);
-        record.set_end(Ok(()), bytes.len());
-        record.end.tag = arrival.kind.tag();
-        record.end.origin = Some(arrival.origin());
+        record.end_with_bytes(arrival, bytes);
         self.ended = Some(record);
         true
     }
@@ -223,7 +218,7 @@ impl Receives for SharedReceives {
         unreachable!("the connection lives")
     }
 
-    fn fail_receive(&mut self, _: Key, _: Option<Payload>, _: Error) {
+    fn fail_receives(&mut self, _: Vec<(Key, Option<Payload>)>, _: &Error) {
         unreachable!("the connection lives")
     }
 }

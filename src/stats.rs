@@ -270,8 +270,9 @@ pub struct ReceiveStats {
 pub struct ReceiveContextStats {
     /// Receives, and the messages that wait for them.
     pub receives: ReceiveStats,
-    /// Receives that have ended without a message, or with one of an endpoint that was closed before.
-    /// A receive that has got a message is counted by the endpoint whose connection brought it.
+    /// Receives that have ended without a message, or with one of an endpoint that was closed
+    /// before. A receive that has got a message is counted by the endpoint whose connection brought
+    /// it.
     pub ended: OperationCounts,
 }
 

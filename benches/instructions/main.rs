@@ -49,7 +49,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "match a tag among a thousand",
-        most: 2237,
+        most: 1296,
         run: || {
             let mut matching = Matching::new();
             repeat(|| matching.one());
@@ -107,7 +107,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post a receive, take a message of 64 B in, complete",
-        most: 1094,
+        most: 1031,
         run: || {
             let mut connection = SteppedConnection::new();
             let message = steps::message();
@@ -116,7 +116,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "take 32 messages of 64 B in, for a stream of them",
-        most: 11_200,
+        most: 11_796,
         run: || {
             let mut connection = SteppedConnection::new();
             let messages = steps::message().repeat(steps::GATHERED);
@@ -125,7 +125,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
-        most: 3657,
+        most: 2063,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             let message = steps::tagged_message();
@@ -134,14 +134,14 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a half round trip of 64 B, manual progress, awaited",
-        most: 11_185,
+        most: 10_836,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::Awaits, manual::over_tcp(), counted)
         },
     },
     Step {
         name: "the same, asking for turns",
-        most: 9243,
+        most: 9002,
         run: || {
             manual::half_round_trips(
                 TIMES,
@@ -153,7 +153,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of domains that drive themselves, awaited",
-        most: 11_011,
+        most: 10_666,
         run: || {
             manual::half_round_trips(
                 TIMES,
@@ -165,7 +165,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, through shared memory",
-        most: 11_611,
+        most: 11_600,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::AwaitsDrivers, Hints::new(), counted)
         },
@@ -179,19 +179,19 @@ const STEPS: &[Step] = &[
     #[cfg(feature = "tls")]
     Step {
         name: "a half round trip of 64 B over TLS, manual progress, awaited",
-        most: 16_954,
+        most: 16_508,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::Awaits, manual::secured(), counted)
         },
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 32_317,
+        most: 30_106,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 4779,
+        most: 4719,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {

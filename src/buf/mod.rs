@@ -74,7 +74,7 @@ pub(crate) use memory::{Memory, RegionUse};
 pub(crate) use owned_buffer::{OwnedBuffer, OwnedBuffers};
 #[cfg(feature = "tls")]
 pub(crate) use payload::Slices;
-pub(crate) use payload::{Leases, Payload, zeroed};
+pub(crate) use payload::{Leases, Payload, try_copied, zeroed};
 pub(crate) use quiesced_access::QuiescedAccess;
 pub(crate) use range::check_kernel_copies;
 pub(crate) use region::RegionMemory;

@@ -13,7 +13,7 @@ use super::span::{Span, SpanList};
 use crate::limits::DEVICE_PIECE_MAX;
 use crate::sync::{GateError, GateGuard, Role};
 use on_arrival::OnArrival;
-pub(crate) use on_arrival::zeroed;
+pub(crate) use on_arrival::{try_copied, zeroed};
 
 /// The memory of one operation, part after part, addressed as one range of bytes. Moved by value:
 /// its owner may touch the bytes, and the kernel only while the transport owns the payload. Moving

@@ -152,7 +152,6 @@ impl EndpointBuilder {
             receive_queue: common.receive_queue.places(),
             caps: common.caps,
             counters: counters.boxed(),
-            sources: None,
             rma_events: common.caps.has(Caps::RMA_EVENT),
             traffic,
             connected,
@@ -184,6 +183,7 @@ fn bind_receives(binding: &mut Binding, receives: &SharedReceiveContext) -> Resu
         let what = "receive_counter: receives are the receive context's, whose counter counts them";
         return Err(Error::new(ErrorKind::InvalidArgument, what));
     }
+    // The context counts. Awaiting the counter drives the endpoint.
     binding.counters.receive = receives.receive_counter().cloned();
     let queue = &mut binding.receive_queue;
     queue.get_or_insert_with(|| receives.receive_queue().clone());

@@ -85,6 +85,9 @@ impl Port {
                 state.liveness.machine.on_received();
                 state.activity += 1;
                 state.counts.received(len);
+                if state.machine.publishes_first() {
+                    self.publish(state);
+                }
                 with_host!(self, state, |machine, host| machine
                     .handle_direct(payload, len, host));
             }

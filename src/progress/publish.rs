@@ -20,6 +20,14 @@ use super::completing::{CompletionContext, Undelivered};
 use super::port::{Port, PortState};
 use super::report::{OpRecord, Report};
 
+impl PortState {
+    /// Number of events of the machine and of shared receives that have got its messages.
+    pub(super) fn published(&self) -> u64 {
+        let receives = self.receives.as_ref();
+        self.counts.published + receives.map_or(0, |it| it.delivered())
+    }
+}
+
 impl Port {
     #[inline]
     pub(super) fn publish(&self, state: &mut PortState) {
@@ -185,7 +193,7 @@ impl Port {
             endpoint: self.id(),
             stats: &mut state.counts.operations,
             counter: state.bindings.counter(op.operation()),
-            sources: state.bindings.sources.as_ref(),
+            sources: None,
             names_connections: false,
             sender: None,
             waker: &self.waker,

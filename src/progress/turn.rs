@@ -60,7 +60,7 @@ impl Port {
         self.turns
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.begin_turn(state, now);
-        let published = state.counts.published;
+        let published = state.published();
         let mut may_follow = true;
         let mut acks_wait = false;
         loop {
@@ -117,7 +117,7 @@ impl Port {
             self.transmit(state, left);
         }
         let mut turned = self.end_turn(state, now, left);
-        turned.completions = state.counts.published - published;
+        turned.completions = state.published() - published;
         turned
     }
 
@@ -205,8 +205,12 @@ impl Port {
     /// or for room.
     #[inline]
     fn feed(&self, state: &mut PortState) {
-        if let Some(stage) = state.io.stage.take() {
+        while let Some(stage) = state.io.stage.take() {
             self.feed_stage(state, stage);
+            if !state.machine.publishes_first() {
+                break;
+            }
+            self.publish(state);
         }
     }
 

@@ -28,18 +28,20 @@ mod tests;
 pub(crate) use conn::{
     Challenge, ChallengeResult, ConnIds, Connection, ExtensionParams, InjectedEnds, Lifecycle,
     LongMessages, OFFERED, ProvenKey, RdmParams, ReceivePlan, SendOrder, SharedParams, Sizes,
-    UnsentMessages, Withdrawn, no_contexts, truncated,
+    UnsentMessages, Withdrawn, no_contexts,
 };
 pub(crate) use dgram::{Dgram, DgramSizes};
 pub(crate) use event::ConnEvent;
+#[cfg(any(test, loom, feature = "__instructions"))]
+pub(crate) use matching::MessageKind;
 pub(crate) use matching::inbox::{InboxCounts, InboxId, InboxMessage, ReadCount};
 pub(crate) use matching::{
     Announcement, ArmOutcome, Arrival, ArrivalOutcome, ClaimKey, ClaimedReceive, ClearToSend,
-    MatchCriteria, MatchResult, MatchedReceive, MessageKind, PostedReceive, ReceiveKey,
-    SharedMatcher, UnexpectedBudget, UnexpectedMessage,
+    MatchCriteria, MatchResult, MatchedReceive, PostedReceive, ReceiveKey, SharedMatcher,
+    UnexpectedBudget, UnexpectedMessage,
 };
 pub(crate) use op::{
-    AtomicRequest, MessageOrigin, OpEnd, OpKey, OpKind, Operation, PostOptions, RefusedPost,
+    AtomicRequest, OpEnd, OpKey, OpKind, Operation, PostOptions, RefusedPost, truncated,
 };
 pub(crate) use peers::{
     Answer, AttemptId, Close, Command, ConnectionId, Failure, GiveUp, HostShares, PeerSettings,

@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::buf::{AccessError, Payload};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::proto::atomic::Atomic;
+use crate::proto::matching::{Arrival, UnexpectedMessage};
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
 use crate::sync::OwnedRecord;
@@ -342,6 +343,61 @@ impl<T> Operation<T> {
         self.end.len = len;
     }
 
+    /// Copies a message that is here as a whole to a receive, and ends the receive.
+    #[inline]
+    pub(crate) fn end_with_bytes(&mut self, arrival: &Arrival, bytes: &[u8]) {
+        let buffer = self.payload.as_mut();
+        let buffer = buffer.expect("a receive that is matched has its buffer");
+        let len = buffer.room_for(bytes.len() as u64);
+        let failed = buffer.copy_in(0, &bytes[..len]).err();
+        self.set_message_end(arrival, len, bytes.len() - len, failed);
+    }
+
+    /// Moves or copies a message to a receive, and ends the receive.
+    pub(crate) fn end_with_message(&mut self, message: UnexpectedMessage) {
+        let buffer = self.payload.as_mut();
+        let buffer = buffer.expect("a receive that is matched has its buffer");
+        let (len, failed) = match buffer.take_message(message.payload, message.len) {
+            Ok(len) => (len, None),
+            Err(denied) => (0, Some(denied)),
+        };
+        let overflow = message.overflow + (message.len - len);
+        self.set_message_end(&message.arrival, len, overflow, failed);
+    }
+
+    /// Ends a receive with the message that is in its buffer, or has `failed` to be copied there.
+    pub(crate) fn end_with_placed(
+        &mut self,
+        message: UnexpectedMessage,
+        failed: Option<AccessError>,
+    ) {
+        self.payload = Some(message.payload);
+        self.set_message_end(&message.arrival, message.len, message.overflow, failed);
+    }
+
+    #[inline]
+    fn set_message_end(
+        &mut self,
+        arrival: &Arrival,
+        len: usize,
+        overflow: usize,
+        failed: Option<AccessError>,
+    ) {
+        let result = match failed {
+            Some(denied) => Err(denied.error("a message was copied to it")),
+            None if overflow == 0 => Ok(()),
+            None => Err(truncated(len, overflow)),
+        };
+        self.phase = Phase::Moving;
+        self.set_end(result, len);
+        let end = &mut self.end;
+        end.overflow = overflow;
+        end.data = arrival.data;
+        end.tag = arrival.kind.tag();
+        end.origin = arrival.origin();
+        end.order = arrival.order;
+    }
+
     /// True of a receive that got a message, in full or as much as fits.
     pub(crate) fn is_message_received(&self) -> bool {
         let arrived = |error: &Error| error.kind() == ErrorKind::Truncated;
@@ -524,6 +580,13 @@ impl<T> Operation<T> {
     pub(crate) fn take_payload(&mut self) -> Payload {
         self.payload.take().unwrap_or_else(Payload::empty)
     }
+}
+
+/// Error of a receive whose message was too long: `len` bytes fit, `overflow` did not.
+#[cold]
+pub(crate) fn truncated(len: usize, overflow: usize) -> Error {
+    let what = format!("{} bytes came, {len} fit", len + overflow);
+    Error::new(ErrorKind::Truncated, what)
 }
 
 /// The header of a message.

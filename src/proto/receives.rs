@@ -27,9 +27,9 @@ use super::op::OpKey;
 use crate::buf::{AccessError, Payload};
 use crate::error::Error;
 
-/// The shared receives, as one connection sees them. Each receive that is matched here is ended by
-/// one call: [`end_receive`](Self::end_receive) with its message, or
-/// [`requeue_receive`](Self::requeue_receive) or [`fail_receive`](Self::fail_receive) without.
+/// The shared receives, as one connection sees them. Each receive that begins here is ended by one
+/// call: [`end_receive`](Self::end_receive) with its message, or
+/// [`requeue_receive`](Self::requeue_receive) or [`fail_receives`](Self::fail_receives) without.
 pub(crate) trait Receives {
     /// Begins a message, and assigns its order. After [`ArrivalOutcome::Store`] the connection
     /// calls [`store_message`](Self::store_message) or [`abort_message`](Self::abort_message) for
@@ -83,9 +83,10 @@ pub(crate) trait Receives {
     /// has taken it.
     fn requeue_receive(&mut self, receive: OpKey, buffer: Option<Payload>, gone: Error);
 
-    /// Ends a receive with its connection, or posts it again if any peer's message may take it. A
-    /// receive whose buffer the transport never gives back ends.
-    fn fail_receive(&mut self, receive: OpKey, buffer: Option<Payload>, error: Error);
+    /// Ends receives with their connection, or posts those again that any peer's message may take,
+    /// the oldest first. Each has its buffer, if the connection has taken it. A receive whose
+    /// buffer the transport never gives back ends.
+    fn fail_receives(&mut self, receives: Vec<(OpKey, Option<Payload>)>, error: &Error);
 
     /// Removes the stored announcements of the connection, which will not answer them.
     fn forget_announcements(&mut self);

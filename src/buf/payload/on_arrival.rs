@@ -93,6 +93,14 @@ impl Payload {
     }
 }
 
+/// Copies bytes to new memory; `None` if there is none.
+pub(crate) fn try_copied(bytes: &[u8]) -> Option<Payload> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).ok()?;
+    copy.extend_from_slice(bytes);
+    Some(Payload::from_vec(copy))
+}
+
 /// Allocates zeroed bytes; `None` if there is no memory. The length comes from the peer, within a
 /// budget that the application chose, which may exceed the machine's memory.
 pub(crate) fn zeroed(len: u64) -> Option<Vec<u8>> {

@@ -258,7 +258,7 @@ impl RdmEndpointBuilder {
             unexpected_bytes_per_peer: (self.unexpected_bytes_per_peer).min(sizes.unexpected_bytes),
             addresses: Arc::clone(&addresses),
             counter: counters.receive.clone(),
-            sources: Option::clone(&sources),
+            sources,
         });
         let config = RdmConfig {
             id,
@@ -269,7 +269,6 @@ impl RdmEndpointBuilder {
                 receive_queue: common.receive_queue.places(),
                 caps,
                 counters,
-                sources,
                 rma_events: caps.has(Caps::RMA_EVENT),
                 traffic,
             },

@@ -1,9 +1,7 @@
 //! Configuration of a port: its bindings, and what it offers its peer.
 
-use std::sync::Arc;
-
 use crate::cntr::Counter;
-use crate::cq::{Completion, Sources};
+use crate::cq::Completion;
 use crate::eq::{EventSlot, WeakEventQueue};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::UserContext;
@@ -107,8 +105,6 @@ pub(crate) struct Bindings {
     pub(crate) caps: SideCaps,
     /// `None`: nothing is counted.
     pub(crate) counters: Option<Box<CounterSet>>,
-    /// Resolves the senders of messages, if completions have them (`FI_SOURCE`).
-    pub(crate) sources: Option<Arc<dyn Sources>>,
     /// True if peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
     pub(crate) rma_events: bool,
     /// Traffic mark of the endpoint's sockets; `None`: the system's default, best effort.

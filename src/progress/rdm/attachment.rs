@@ -92,7 +92,6 @@ impl Port {
             receive_queue: config.bindings.receive_queue.clone(),
             caps: config.bindings.caps,
             counters: config.bindings.counters.clone().boxed(),
-            sources: config.bindings.sources.clone(),
             rma_events: config.bindings.rma_events,
             traffic: config.bindings.traffic,
             connected: None,

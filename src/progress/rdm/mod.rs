@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::av::AddressVector;
-use crate::cq::{Completion, Sources};
+use crate::cq::Completion;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, PeerAddr};
 use crate::info::SideCaps;
@@ -100,8 +100,6 @@ pub(crate) struct RdmBindings {
     /// Capabilities of the endpoint: what it admits from its peers.
     pub(crate) caps: SideCaps,
     pub(crate) counters: CounterSet,
-    /// Names the senders in completions, if completions have them (`FI_SOURCE`).
-    pub(crate) sources: Option<Arc<dyn Sources>>,
     /// True if peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
     pub(crate) rma_events: bool,
     /// Traffic mark of the ports' sockets.

@@ -12,10 +12,9 @@ use crate::buf::{AccessError, BufferCursor, Payload};
 use crate::cq::CqSlot;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::progress::completing::{CompletionContext, Undelivered};
-use crate::progress::report::{OpRecord, Report};
+use crate::progress::report::OpRecord;
 use crate::proto::{
-    Announcement, Arrival, ClearToSend, ConnectionId, MatchResult, MatchedReceive, MessageKind,
-    MessageOrigin, OpKey, Operation, UnexpectedMessage, truncated,
+    Announcement, ClearToSend, ConnectionId, MatchResult, MatchedReceive, OpKey, UnexpectedMessage,
 };
 use crate::stats::OperationStats;
 use crate::sync::WakeList;
@@ -92,96 +91,6 @@ impl<'a> DeferredWork<'a> {
     }
 }
 
-/// Returns the message of a completed receive of a context, to be requeued. It is a copy, since a
-/// region's owner may write to it or revoke it, and since the user's memory is not dropped under a
-/// lock. `None`: its region is revoked already, and the message is lost with it.
-pub(in crate::progress) fn message_of(op: &Operation<Report>) -> Option<UnexpectedMessage> {
-    let end = &op.end;
-    let Some(MessageOrigin::Peer { source, connection }) = end.origin else {
-        return None;
-    };
-    let payload = op.payload.as_ref()?.copy_front(end.len).ok()?;
-    let arrival = Arrival {
-        source,
-        connection,
-        kind: MessageKind::of(end.tag),
-        len: (end.len as u64).saturating_add(end.overflow as u64),
-        data: end.data,
-        order: end.order,
-    };
-    Some(UnexpectedMessage {
-        arrival,
-        payload,
-        len: end.len,
-        overflow: end.overflow,
-    })
-}
-
-/// Copies a message that is here as a whole to its receive, and ends the receive.
-pub(super) fn deliver_bytes(mut record: OpRecord, arrival: Arrival, bytes: &[u8]) -> OpRecord {
-    let mut payload = record.take_payload();
-    let fits = payload.room_for(bytes.len() as u64);
-    let failed = payload.copy_in(0, &bytes[..fits]).err();
-    let message = UnexpectedMessage {
-        arrival,
-        payload,
-        len: fits,
-        overflow: bytes.len() - fits,
-    };
-    end_with(record, message, failed)
-}
-
-/// Copies a message to its receive, and ends the receive.
-fn deliver(mut record: OpRecord, message: UnexpectedMessage) -> OpRecord {
-    let UnexpectedMessage {
-        arrival,
-        payload,
-        len,
-        overflow,
-    } = message;
-    let mut buffer = record.take_payload();
-    let (taken, failed) = match buffer.take_message(payload, len) {
-        Ok(taken) => (taken, None),
-        Err(denied) => (0, Some(denied)),
-    };
-    let message = UnexpectedMessage {
-        arrival,
-        payload: buffer,
-        len: taken,
-        overflow: overflow + (len - taken),
-    };
-    end_with(record, message, failed)
-}
-
-/// Ends a receive with the message that is in its buffer.
-fn end_with(
-    mut record: OpRecord,
-    message: UnexpectedMessage,
-    failed: Option<AccessError>,
-) -> OpRecord {
-    let UnexpectedMessage {
-        arrival,
-        payload,
-        len,
-        overflow,
-    } = message;
-    let result = match failed {
-        Some(denied) => Err(denied.error("a message was copied to it")),
-        None if overflow == 0 => Ok(()),
-        None => Err(truncated(len, overflow)),
-    };
-    record.phase = Phase::Moving;
-    record.payload = Some(payload);
-    record.set_end(result, len);
-    let end = &mut record.end;
-    end.overflow = overflow;
-    end.data = arrival.data;
-    end.tag = arrival.kind.tag();
-    end.origin = Some(arrival.origin());
-    end.order = arrival.order;
-    record
-}
-
 impl ReceiveContext {
     /// Returns the context in which receives complete here. `stats` counts them.
     pub(super) fn completion_context<'a>(
@@ -210,8 +119,9 @@ impl ReceiveContext {
 
     fn deliver_all(&self, state: &mut ContextState, deferred: &mut DeferredWork<'_>) {
         // 1. Copy messages to their receives.
-        for (record, message) in std::mem::take(&mut deferred.deliveries) {
-            deferred.completions.push(deliver(record, message));
+        for (mut record, message) in std::mem::take(&mut deferred.deliveries) {
+            record.end_with_message(message);
+            deferred.completions.push(record);
         }
         // 2. Complete receives. A receive whose owner is gone returns its message, which may be
         // matched again: hence the loop in `complete_all`.
@@ -250,7 +160,7 @@ impl ReceiveContext {
             Undelivered::Nothing => {}
             Undelivered::Memory(payload) => deferred.drop_memory(payload),
             Undelivered::Message(mut op) => {
-                if let Some(message) = message_of(&op) {
+                if let Some(message) = UnexpectedMessage::of_receive(&op) {
                     state.requeue_message(message, deferred);
                     state.admit_and_wake(deferred);
                 }
@@ -350,11 +260,12 @@ impl ContextState {
             return;
         };
         if !record.detached {
-            deferred.completions.push(end_with(record, message, failed));
+            record.end_with_placed(message, failed);
+            deferred.completions.push(record);
             return;
         }
-        // Its time has passed, and its owner has the error: the message is requeued at once, so
-        // that no later one is matched before it. It is a copy, as in `message_of`.
+        // Its owner is gone, or has the error that its time has passed: the message is requeued at
+        // once, so that no later one is matched before it.
         let copy = message.payload.copy_front(message.len);
         record.payload = Some(message.payload);
         deferred.end_unmatched(record, Error::new(ErrorKind::Canceled, ""), Phase::Moving);
@@ -364,33 +275,60 @@ impl ContextState {
         }
     }
 
-    /// Ends a matched receive with its connection, or posts it again.
-    pub(super) fn fail_receive(
+    /// Ends matched receives with their connection, or posts them again, the oldest first.
+    pub(super) fn fail_receives(
+        &mut self,
+        receives: Vec<(OpKey, Option<Payload>)>,
+        error: &Error,
+        deferred: &mut DeferredWork<'_>,
+    ) {
+        let mut receives = receives;
+        receives.sort_by_key(|(key, _)| self.receives.order(*key));
+        for (key, buffer) in receives {
+            self.fail_receive(key, buffer, error, deferred);
+        }
+    }
+
+    fn fail_receive(
         &mut self,
         key: OpKey,
         buffer: Option<Payload>,
-        error: Error,
+        error: &Error,
         deferred: &mut DeferredWork<'_>,
     ) {
+        let error = self.about_sender(key, error.clone());
         let Some(ReceiveEntry { record, state, .. }) = self.receives.get_mut(key) else {
             return;
         };
         if let Some(buffer) = buffer {
             record.payload = Some(buffer);
         }
-        let is_for_one_peer = match state {
+        let (has_buffer, phase) = (record.payload.is_some(), record.phase);
+        let source = match *state {
             ReceiveOpState::Matched(receive) | ReceiveOpState::MatchedCanceled(receive) => {
-                receive.source.is_some_and(|source| !source.is_all())
+                receive.source
             }
-            _ => false,
+            ReceiveOpState::Part(buffer) => (self.receives.buffer_mut(buffer))
+                .and_then(|buffer| self.matcher.source_of(buffer.receive)),
+            _ => None,
         };
-        if record.payload.is_some() && !is_for_one_peer {
+        let is_for_one_peer = source.is_some_and(|source| !source.is_all());
+        if has_buffer && !is_for_one_peer {
             return self.requeue_receive(key, None, error, deferred);
         }
-        let phase = record.phase;
         if let Some(ReceiveEntry { mut record, .. }) = self.receives.remove(key) {
             record.payload.get_or_insert_with(Payload::empty);
             deferred.end_unmatched(record, error, phase);
+        }
+    }
+
+    /// Names the peer that sends the message of a matched receive.
+    fn about_sender(&self, key: OpKey, error: Error) -> Error {
+        let sender = self.receives.get(key).and_then(|it| it.sender);
+        let port = sender.and_then(|it| self.ports.get(&it));
+        match port.and_then(|port| port.peer) {
+            Some(peer) => error.with_peer(peer),
+            None => error,
         }
     }
 
@@ -403,6 +341,7 @@ impl ContextState {
         gone: Error,
         deferred: &mut DeferredWork<'_>,
     ) {
+        let gone = self.about_sender(key, gone);
         let Some(ReceiveEntry { record, state, .. }) = self.receives.get_mut(key) else {
             return;
         };

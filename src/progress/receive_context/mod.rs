@@ -36,7 +36,7 @@ use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::EndpointId;
 use crate::proto::{
     ClaimKey, ConnIds, LongMessages, MatchCriteria, OpKey, SharedMatcher, SourceId,
-    UnexpectedBudget, Withdrawn,
+    UnexpectedBudget, UnexpectedMessage, Withdrawn,
 };
 use crate::stats::{OperationCounts, OperationStats, ReceiveContextStats, ReceiveStats};
 use crate::sync::{Lock, MutexGuard};
@@ -45,7 +45,6 @@ use super::deadlines::Deadlines;
 use super::port::PostedOp;
 use super::rdm::SourceAddresses;
 use super::report::{AwaitedOp, OpRecord};
-use deferred::message_of;
 use deferred::{DeferredWork, UnlockedWork};
 pub(crate) use multi::MultiReceive;
 use op_state::{ReceiveOpState, ReceiveTable};
@@ -206,11 +205,17 @@ impl ReceiveContext {
     /// message, once it is complete.
     pub(crate) fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
         let Some(op) = awaited.abandon() else {
-            self.cancel(key);
-            return;
+            return self.with_state("withdraw", |state, deferred| {
+                let canceled = Error::new(ErrorKind::Canceled, "");
+                if state.cancel(key, canceled, deferred) == Withdrawn::Running
+                    && let Some(record) = state.receives.record_mut(key)
+                {
+                    record.detached = true;
+                }
+            });
         };
         if op.is_message_received()
-            && let Some(message) = message_of(&op)
+            && let Some(message) = UnexpectedMessage::of_receive(&op)
         {
             self.with_state("requeue a message", |state, deferred| {
                 state.requeue_message(message, deferred)

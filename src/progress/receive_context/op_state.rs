@@ -9,8 +9,8 @@
 //!               └──▶ Multi ───── consumed, or canceled ────────────────────────────┤
 //!   Claimed, Part ───── its message is delivered, or its sender is gone ───────────┘
 //! ```
-//! Backlogged and Posted end when they are canceled, and when a stored message is delivered at
-//! once. Matched moves to Matched when a requeued receive matches another announcement.
+//! Backlogged and Posted end when they are canceled, and when a message is there as a whole.
+//! Matched moves to Matched when a requeued receive matches another announcement.
 
 use std::sync::Arc;
 
@@ -105,6 +105,16 @@ impl ReceiveTable {
 
     pub(super) fn state(&self, key: OpKey) -> Option<&ReceiveOpState> {
         self.receives.get(key).map(|it| &it.state)
+    }
+
+    /// Returns the place of a matched receive among all.
+    pub(super) fn order(&self, key: OpKey) -> u64 {
+        match self.state(key) {
+            Some(ReceiveOpState::Matched(receive) | ReceiveOpState::MatchedCanceled(receive)) => {
+                receive.order
+            }
+            _ => 0,
+        }
     }
 
     pub(super) fn get_mut(&mut self, key: OpKey) -> Option<&mut ReceiveEntry> {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::buf::{AccessError, Payload};
+use crate::buf::{AccessError, Payload, try_copied};
 use crate::error::{Error, Phase};
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, ConnectionId, MatchedReceive,
@@ -12,7 +12,7 @@ use crate::proto::{
 use crate::stats::OperationStats;
 
 use super::ReceiveContext;
-use super::deferred::{DeferredWork, UnlockedWork, deliver_bytes};
+use super::deferred::{DeferredWork, UnlockedWork};
 use super::multi::reserve_after;
 use super::state::{ClearToSendQueue, ContextState, lock_queue};
 
@@ -26,6 +26,8 @@ pub(crate) struct PortReceives {
     clear_to_send: Option<ClearToSendQueue>,
     /// Set once the connection is detached: the counts of the receives that have got its messages.
     detached: Option<OperationStats>,
+    /// Number of its messages that receives have got.
+    delivered: u64,
 }
 
 impl PortReceives {
@@ -40,6 +42,7 @@ impl PortReceives {
             unlocked: UnlockedWork::default(),
             clear_to_send,
             detached: None,
+            delivered: 0,
         }
     }
 
@@ -59,6 +62,11 @@ impl PortReceives {
         if let Some(port) = state.ports.get_mut(&self.ids.connection) {
             port.peer = peer;
         }
+    }
+
+    /// Number of this connection's messages that receives have got directly.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered
     }
 
     /// Returns the counts of the receives that have got this connection's messages.
@@ -100,18 +108,19 @@ impl Receives for PortReceives {
     }
 
     fn take_message(&mut self, arrival: &mut Arrival, bytes: &[u8]) -> bool {
-        let context = &self.context;
+        let (context, delivered) = (&self.context, &mut self.delivered);
         context.take_step("take a message", &mut self.unlocked, |state, deferred| {
             let begun = state.begin(|matcher, may_arm| matcher.begin_message(arrival, may_arm));
             match begun {
                 ArrivalOutcome::Matched(matched) => {
                     let buffer = matched.receive.key;
-                    let record = state.take_record(matched);
-                    let record = deliver_bytes(record, *arrival, bytes);
+                    let mut record = state.take_record(matched);
+                    record.end_with_bytes(arrival, bytes);
+                    *delivered += 1;
                     context.complete(state, record, deferred);
                     state.arm_next(buffer, deferred);
                 }
-                ArrivalOutcome::Store => match copied(bytes) {
+                ArrivalOutcome::Store => match try_copied(bytes) {
                     Some(payload) => {
                         let message = UnexpectedMessage {
                             arrival: *arrival,
@@ -173,6 +182,7 @@ impl Receives for PortReceives {
         message: UnexpectedMessage,
         failed: Option<AccessError>,
     ) {
+        self.delivered += 1;
         self.with_state("end a receive", |state, deferred| {
             state.end_receive(receive, message, failed, deferred);
         });
@@ -184,10 +194,12 @@ impl Receives for PortReceives {
         });
     }
 
-    fn fail_receive(&mut self, receive: OpKey, buffer: Option<Payload>, error: Error) {
-        self.with_state("fail a receive", |state, deferred| {
-            state.fail_receive(receive, buffer, error, deferred);
-        });
+    fn fail_receives(&mut self, receives: Vec<(OpKey, Option<Payload>)>, error: &Error) {
+        if !receives.is_empty() {
+            self.with_state("fail receives", |state, deferred| {
+                state.fail_receives(receives, error, deferred);
+            });
+        }
     }
 
     fn forget_announcements(&mut self) {
@@ -206,14 +218,6 @@ impl Receives for PortReceives {
         let mut state = self.context.lock("request credit wake");
         state.matcher.request_credit_wake(self.ids.connection);
     }
-}
-
-/// Copies a message to memory of our own; `None`: there is none.
-fn copied(bytes: &[u8]) -> Option<Payload> {
-    let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len()).ok()?;
-    copy.extend_from_slice(bytes);
-    Some(Payload::from_vec(copy))
 }
 
 impl Drop for PortReceives {

@@ -224,7 +224,9 @@ impl ContextState {
                 return Withdrawn::Ended;
             }
             Some(ReceiveOpState::Backlogged(..)) => {
-                self.backlog.retain(|waiting| *waiting != key);
+                let at = self.backlog.iter().position(|waiting| *waiting == key);
+                let at = at.expect("a backlogged receive is in the backlog");
+                self.backlog.remove(at);
                 Phase::Waiting
             }
             Some(&ReceiveOpState::Posted(receive)) => {
@@ -288,7 +290,9 @@ impl ContextState {
         if let Some(port) = self.ports.remove(&connection) {
             let queue = port.clear_to_send.as_ref();
             let matched = queue.map(|it| std::mem::take(&mut *lock_queue(it)));
-            for ClearToSend { receive, .. } in matched.into_iter().flatten() {
+            let mut matched: Vec<ClearToSend> = matched.into_iter().flatten().collect();
+            matched.sort_by_key(|it| self.receives.order(it.receive));
+            for ClearToSend { receive, .. } in matched {
                 self.requeue_receive(receive, None, error(), deferred);
             }
             ended = port.ended;

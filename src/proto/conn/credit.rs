@@ -12,7 +12,7 @@ use crate::proto::Host;
 use crate::wire::{Capabilities, FrameHeader, MessageCredit};
 
 use super::Connection;
-use super::receive_side::OwnReceives;
+use super::own_receives::OwnReceives;
 use super::receive_state::{PayloadTarget, ReceiveState};
 
 /// The sender's half.

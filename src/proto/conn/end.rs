@@ -26,15 +26,15 @@ impl<T> Connection<T> {
     pub(crate) fn forget_submitted(&mut self) {
         self.tx.forget_submitted();
         // A message that was to be stored is given up with the connection.
-        // A shared receive ends without its buffer.
-        let is_shared = |target: &PayloadTarget| {
+        // A message ends with the connection, without its memory.
+        let is_message = |target: &PayloadTarget| {
             matches!(
                 target,
-                PayloadTarget::SharedUnexpected { .. } | PayloadTarget::SharedReceive { .. }
+                PayloadTarget::Unexpected { .. } | PayloadTarget::Receive { .. }
             )
         };
         let is_gone = |transfer: &PayloadInProgress| {
-            transfer.payload.is_none() && !is_shared(&transfer.target)
+            transfer.payload.is_none() && !is_message(&transfer.target)
         };
         if matches!(&self.rx, ReceiveState::Payload(transfer) if is_gone(transfer)) {
             self.rx.close();
@@ -175,25 +175,16 @@ impl<T> Connection<T> {
         let mut matched = Vec::new();
         if let ReceiveState::Payload(transfer) = self.rx.close() {
             match (transfer.target, transfer.payload) {
-                (
-                    PayloadTarget::Receive { op, .. }
-                    | PayloadTarget::Read { op }
-                    | PayloadTarget::ReadData { op },
-                    Some(payload),
-                ) => self.give_memory(op, payload),
-                (PayloadTarget::SharedReceive { receive, .. }, buffer) => {
-                    matched.push((receive, buffer));
+                (PayloadTarget::Read { op } | PayloadTarget::ReadData { op }, Some(payload)) => {
+                    self.give_memory(op, payload)
                 }
-                (PayloadTarget::SharedUnexpected { arrival }, _) => {
-                    if let Some(shared) = host.shared() {
-                        shared.abort_message(&arrival);
-                    }
-                }
-                (PayloadTarget::Unexpected { .. }, _) => {
-                    if let Some(own) = self.own_mut() {
-                        own.matcher.abort_unexpected(transfer.capacity);
-                    }
-                }
+                (PayloadTarget::Receive { receive, .. }, buffer) => match self.own() {
+                    None => matched.push((receive, buffer)),
+                    Some(_) => buffer
+                        .into_iter()
+                        .for_each(|it| self.give_memory(receive, it)),
+                },
+                (PayloadTarget::Unexpected { arrival }, _) => self.abort_message(&arrival, host),
                 _ => {}
             }
         }
@@ -205,9 +196,7 @@ impl<T> Connection<T> {
         if let Some(shared) = host.shared() {
             // A receive that is posted again matches none of the announcements.
             shared.forget_announcements();
-            for (receive, buffer) in matched {
-                shared.fail_receive(receive, buffer, error.clone());
-            }
+            shared.fail_receives(matched, error);
         }
         let is_closed_here = self.fault.is_none();
         if let Some(own) = self.own_mut() {

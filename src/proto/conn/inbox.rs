@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use crate::buf::Payload;
 use crate::error::Error;
 use crate::proto::Host;
-use crate::proto::matching::fifo::FifoMessage;
 use crate::proto::matching::inbox::{InboxCounts, InboxId, InboxMessage, ReadCount};
+use crate::proto::matching::{Arrival, UnexpectedMessage};
 
 use super::Connection;
 use super::post::not_of_this_kind;
@@ -36,12 +36,12 @@ impl<T> Connection<T> {
         let Some(own) = self.own_mut() else { return };
         let left = own.inboxes.close(inbox);
         for message in unread.into_iter().chain(left) {
-            self.requeue_own(FifoMessage {
+            let len = (message.len as u64).saturating_add(message.overflow as u64);
+            self.requeue_own(UnexpectedMessage {
+                arrival: Arrival::for_own(len, message.data, message.order),
                 payload: Payload::copied(&message.buffer[..message.len]),
                 len: message.len,
                 overflow: message.overflow,
-                data: message.data,
-                order: message.order,
             });
         }
     }
@@ -76,24 +76,12 @@ impl<T> Connection<T> {
         own.map(|own| own.inboxes.take_counts()).unwrap_or_default()
     }
 
-    /// Moves messages that came before to where there is a place for them.
+    /// Moves messages that came before to where there is a place for them. After the end, receives
+    /// that waited for these end too.
     pub(super) fn fill_inboxes(&mut self) {
-        let Some(own) = self.own_mut() else { return };
-        own.inboxes.look_up_reads();
-        while own.inboxes.has_place()
-            && let Some(message) = own.matcher.take_unexpected()
-        {
-            own.inboxes.insert(message);
+        if let Some(mut own) = self.own_view() {
+            own.fill_inboxes();
         }
         self.end_unserved();
-    }
-
-    /// A message is whole whose beginning an inbox had a place for. Where that is closed by now, it
-    /// waits for the next receive.
-    pub(super) fn complete_in_inbox(&mut self, inbox: InboxId, message: FifoMessage) {
-        let Some(own) = self.own_mut() else { return };
-        if let Some(message) = own.inboxes.complete(inbox, message) {
-            self.requeue_own(message);
-        }
     }
 }

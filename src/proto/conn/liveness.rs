@@ -47,7 +47,7 @@ impl<T> Connection<T> {
         let is_receiving = match &self.rx {
             // A message that is collected takes its receive when it is whole.
             ReceiveState::Collecting { .. } => true,
-            ReceiveState::Payload(transfer) if transfer.is_for_shared_receive() => true,
+            ReceiveState::Payload(transfer) if transfer.is_for_receive() => true,
             _ => self.ops.len() > 0 && !self.is_at_boundary(),
         };
         self.is_sending() || is_receiving || self.awaits_data()

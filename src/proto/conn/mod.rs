@@ -8,9 +8,10 @@
 //! persistent, `answer.rs` cuts the answers to reads into frames that can be broken off, and
 //! `atomic.rs` does a peer's atomic operations.
 //!
-//! A connection may share its receives with others (`shared_receive.rs`): those of a connectionless
-//! endpoint do (`rdm_binding.rs`), and those of a connected one if it was opened so. Messages for
-//! shared receives may be announced before they are sent: `rendezvous_sender.rs` and
+//! `messages.rs` receives messages. A connection has its own receives (`own_receives.rs`) or shares
+//! them with others ([`Receives`](crate::proto::Receives)): those of a connectionless endpoint do
+//! (`rdm_binding.rs`), and those of a connected one if it was opened so. Messages for shared
+//! receives may be announced before they are sent: `rendezvous_sender.rs` and
 //! `rendezvous_receiver.rs` are the two halves of that. `fence.rs` holds operations back until
 //! those before them have ended. `stats.rs` takes the statistics of a connection.
 //!
@@ -33,6 +34,8 @@ mod fence;
 mod handshake;
 mod inbox;
 mod liveness;
+mod messages;
+mod own_receives;
 mod post;
 mod rdm_binding;
 mod receive;
@@ -41,7 +44,6 @@ mod receive_state;
 mod refusal;
 mod rendezvous_receiver;
 mod rendezvous_sender;
-mod shared_receive;
 mod state;
 mod stats;
 mod transmit;
@@ -66,10 +68,11 @@ use close::CloseState;
 use credit::ReceiveCredit;
 use extension::Extension;
 pub(crate) use extension::{ExtensionParams, OFFERED};
+use own_receives::OwnReceives;
 pub(crate) use rdm_binding::{RdmParams, no_contexts};
 pub(crate) use receive::ReceivePlan;
 pub(crate) use receive_side::{ConnIds, LongMessages, SharedParams};
-use receive_side::{OwnReceives, ReceiveSide, SharedBinding};
+use receive_side::{ReceiveSide, SharedBinding};
 use receive_state::{PartialHeader, ReceiveState};
 use refusal::Refusals;
 pub(crate) use state::Lifecycle;
@@ -279,18 +282,6 @@ impl<T> Connection<T> {
                 self.tx.fences.ended(number);
             }
         }
-    }
-
-    /// Completes a receive that got a message.
-    #[inline]
-    fn complete_receive(&mut self, key: OpKey, received: ReceivedMessage) {
-        if let Some(op) = self.ops.get_mut(key) {
-            let end = &mut op.end;
-            end.overflow = received.overflow;
-            end.data = received.data;
-            end.order = received.order;
-        }
-        self.complete(key, received.result(), received.len);
     }
 
     /// Frees the memory that queues hold in reserve: for a connection on which nothing has moved
@@ -521,36 +512,6 @@ impl<T> Connection<T> {
             "what a stream has a place for does not wait elsewhere"
         );
     }
-}
-
-/// The message that a receive of the connection's own got.
-#[derive(Clone, Copy, Debug, Default)]
-struct ReceivedMessage {
-    /// Bytes that fit.
-    len: usize,
-    /// Bytes that did not.
-    overflow: usize,
-    /// CQ data.
-    data: Option<u64>,
-    /// Its place among the messages of the connection.
-    order: u64,
-}
-
-impl ReceivedMessage {
-    /// Returns the result of a receive that got this message.
-    fn result(&self) -> Result<(), Error> {
-        match self.overflow {
-            0 => Ok(()),
-            overflow => Err(truncated(self.len, overflow)),
-        }
-    }
-}
-
-/// Error of a receive whose message was too long: `len` bytes fit, `overflow` did not.
-#[cold]
-pub(crate) fn truncated(len: usize, overflow: usize) -> Error {
-    let what = format!("{} bytes came, {len} fit", len + overflow);
-    Error::new(ErrorKind::Truncated, what)
 }
 
 /// Error of a connection whose peer sent what the protocol forbids.

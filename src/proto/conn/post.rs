@@ -3,7 +3,7 @@
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
-use crate::proto::matching::fifo::FifoMessage;
+use crate::proto::matching::UnexpectedMessage;
 use crate::proto::op::{OpKey, OpKind, Operation, RefusedPost, message};
 use crate::sync::OwnedRecord;
 use crate::wire::Capabilities;
@@ -183,7 +183,9 @@ impl<T> Connection<T> {
         op.phase = Phase::Queued;
         own.context.used += 1;
         let unexpected = own.matcher.take_unexpected().expect("seen above");
-        self.deliver_unexpected(key, unexpected);
+        if let Some(mut own) = self.own_view() {
+            own.give(key, unexpected);
+        }
         Ok(key)
     }
 
@@ -192,8 +194,9 @@ impl<T> Connection<T> {
     fn match_receive(&mut self, key: OpKey, host: &mut impl Host<T>) {
         if let Some(own) = self.own_mut()
             && let Some(message) = own.matcher.post(key)
+            && let Some(mut own) = self.own_view()
         {
-            self.deliver_unexpected(key, message);
+            own.give(key, message);
         }
         self.resume(host);
     }
@@ -410,32 +413,8 @@ impl<T> Connection<T> {
     /// Requeues the message of a completed receive whose owner never looked: it goes back to the
     /// head, in its order.
     pub(crate) fn requeue_message(&mut self, receive: &Operation<T>) {
-        let end = &receive.end;
-        // A message waits in memory of our own: the owner of a region may write to it, or take it
-        // away, and the user's memory is never dropped under a lock. If the region was taken away
-        // already, the message is lost with it.
-        let copied = receive.payload.as_ref().map(|it| it.copy_front(end.len));
-        let Some(Ok(payload)) = copied else {
-            return;
-        };
-        self.requeue_own(FifoMessage {
-            payload,
-            len: end.len,
-            overflow: end.overflow,
-            data: end.data,
-            order: end.order,
-        });
-    }
-
-    pub(super) fn requeue_own(&mut self, message: FifoMessage) {
-        if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
-            return; // Closed by this side: no receive will be posted for it.
-        }
-        let Some(own) = self.own_mut() else { return };
-        if own.matcher.posted_len() == 0 && own.inboxes.has_place() {
-            own.inboxes.insert(message);
-        } else if let Some((key, message)) = own.matcher.requeue(message) {
-            self.deliver_unexpected(key, message);
+        if let Some(message) = UnexpectedMessage::of_receive(receive) {
+            self.requeue_own(message);
         }
     }
 

@@ -272,6 +272,7 @@ impl<T> Connection<T> {
     /// [demanded](Self::demand_key) anew, with another nonce; without that no attempt succeeds.
     pub(crate) fn reset_attempt(&mut self) {
         debug_assert!(!self.tx.is_out(), "the link has given everything back");
+        debug_assert!(!self.awaits_data(), "no receive is left behind");
         if self.lifecycle != Lifecycle::Idle {
             self.lifecycle.go(Lifecycle::Idle);
         }

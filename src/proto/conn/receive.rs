@@ -1,9 +1,8 @@
 //! From received bytes to frames, and from frames to placed payloads.
 //!
 //! This file consumes bytes; [`frame`] dispatches headers; [`payload`] completes what a payload
-//! belongs to when it is whole. A message is matched in [`message`] (receives of the connection's
-//! own) or in `shared_receive.rs` (receives that the connections of an endpoint share); [`access`]
-//! resolves the memory that a peer's RMA names.
+//! belongs to when it is whole. A message is matched in `messages.rs`; [`access`] resolves the
+//! memory that a peer's RMA names.
 //!
 //! The driver asks the machine for a `ReceivePlan` after each outcome: *stage* (read into a
 //! 64 KiB buffer and feed it to the machine), *direct* (read straight into the posted buffer or the
@@ -22,7 +21,6 @@
 
 mod access;
 mod frame;
-mod message;
 mod payload;
 
 use tracing::Level;
@@ -142,10 +140,11 @@ impl<T> Connection<T> {
     }
 
     /// Processes staged bytes; returns how many were consumed. Fewer than given means that the
-    /// connection pauses and takes the rest later, or is faulty.
+    /// connection pauses and takes the rest later, that it is faulty, or that its events [are to be
+    /// published first](Self::publishes_first).
     pub(crate) fn handle_stage(&mut self, input: &[u8], host: &mut impl Host<T>) -> usize {
         let mut at = 0;
-        while at < input.len() && self.is_reading() {
+        while at < input.len() && self.is_reading() && !self.publishes_first() {
             match self.consume(&input[at..], host) {
                 Ok(n) => at += n,
                 Err(error) => self.fail(error),
@@ -154,6 +153,13 @@ impl<T> Connection<T> {
         self.count_read(at);
         self.invariants();
         at
+    }
+
+    /// True if events are to be published before more bytes are processed: a shared receive is
+    /// reported as soon as its message has come, and not before what came earlier.
+    #[inline]
+    pub(crate) fn publishes_first(&self) -> bool {
+        self.shares_receives() && self.has_events()
     }
 
     fn count_read(&mut self, n: usize) {
@@ -203,7 +209,7 @@ impl<T> Connection<T> {
             } = decoded
                 && !self.close.is_received()
                 && let Some(len) =
-                    self.receive_whole_message(data, ack, len, &input[at + header_len..])?
+                    self.take_own_message((data, ack, len), &input[at + header_len..], host)
             {
                 at += header_len + len;
                 if at < input.len() {
@@ -314,14 +320,12 @@ impl<T> Connection<T> {
             return false;
         };
         match &mut transfer.target {
-            PayloadTarget::Receive { op, .. }
-            | PayloadTarget::Read { op }
-            | PayloadTarget::ReadData { op } => {
+            PayloadTarget::Read { op } | PayloadTarget::ReadData { op } => {
                 if let Some(op) = self.ops.get_mut(*op) {
                     op.failed = Some(error);
                 }
             }
-            PayloadTarget::SharedReceive { failed, .. } => *failed = Some(error),
+            PayloadTarget::Receive { failed, .. } => *failed = Some(error),
             _ => return false,
         }
         transfer.drop_rest();

@@ -4,10 +4,9 @@
 //! An enum, not a type parameter: a parameter of the connection would spread to its port, its
 //! driver and their tests, for a dozen of some two hundred functions.
 
-use crate::proto::matching::fifo::FifoMatcher;
-use crate::proto::matching::inbox::Inboxes;
 use crate::proto::peers::{ConnectionId, SourceId};
 
+use super::own_receives::OwnReceives;
 use super::rdm_binding::RdmBinding;
 use super::rendezvous_receiver::IncomingAnnouncements;
 use super::{Connection, ContextQueue};
@@ -19,26 +18,6 @@ pub(super) enum ReceiveSide {
     /// Receives that several connections share ([`Receives`](crate::proto::Receives)): those of a
     /// connectionless endpoint (`FI_EP_RDM`), or of connected ones with a shared receive context.
     Shared(Box<SharedBinding>),
-}
-
-/// The receives of a connected endpoint.
-#[derive(Debug)]
-pub(super) struct OwnReceives {
-    pub(super) context: ContextQueue,
-    pub(super) matcher: FifoMatcher,
-    /// Inboxes, which take messages that no receive is posted for.
-    pub(super) inboxes: Inboxes,
-}
-
-impl OwnReceives {
-    /// Returns how many of the receives that wait for room go on waiting after a loss: as many as
-    /// there are messages for them.
-    pub(super) fn served_after_loss(&self) -> usize {
-        match self.context.is_undriven {
-            true => 0,
-            false => self.matcher.unexpected_len(),
-        }
-    }
 }
 
 /// The ids of a connection among those that share receives.

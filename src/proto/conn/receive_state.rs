@@ -32,32 +32,17 @@ use super::atomic::AskedAtomic;
 /// Where a payload is placed, and what is completed when it is whole.
 #[derive(Debug)]
 pub(super) enum PayloadTarget {
-    /// A receive of the connection's own. `capacity` bytes fit; the rest of the message is
-    /// discarded.
+    /// A receive. `capacity` bytes fit; the rest of the message is discarded.
     Receive {
-        op: OpKey,
-        data: Option<u64>,
-        /// Its sequence number among the messages of the connection.
-        order: u64,
-    },
-    /// The connection's store of unexpected messages.
-    Unexpected { data: Option<u64>, order: u64 },
-    /// An inbox. `capacity` bytes fit; the rest of the message is discarded.
-    Inbox {
-        inbox: InboxId,
-        data: Option<u64>,
-        order: u64,
-    },
-    /// A receive that is shared with other connections. `capacity` bytes fit; the rest of the
-    /// message is discarded.
-    SharedReceive {
         receive: OpKey,
         arrival: Arrival,
         /// Set if its memory failed while bytes were copied to it: the rest is dropped.
         failed: Option<AccessError>,
     },
-    /// The store that is shared with other connections.
-    SharedUnexpected { arrival: Arrival },
+    /// An inbox. `capacity` bytes fit; the rest of the message is discarded.
+    Inbox { inbox: InboxId, arrival: Arrival },
+    /// The store of unexpected messages.
+    Unexpected { arrival: Arrival },
     /// The peer's write into our regions.
     Region { data: Option<u64>, commit: bool },
     /// The answer to our oldest read.
@@ -96,9 +81,9 @@ impl PayloadInProgress {
         self.done == self.len
     }
 
-    /// True if it is received into a receive that is shared with other connections.
-    pub(super) fn is_for_shared_receive(&self) -> bool {
-        matches!(self.target, PayloadTarget::SharedReceive { .. })
+    /// True if it is received into a receive.
+    pub(super) fn is_for_receive(&self) -> bool {
+        matches!(self.target, PayloadTarget::Receive { .. })
     }
 
     /// Drops the rest of the payload.

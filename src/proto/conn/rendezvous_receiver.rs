@@ -146,9 +146,10 @@ impl<T> Connection<T> {
         if self.close.is_sent() {
             return Ok(()); // Void: its sender ends it when it processes our CLOSE.
         }
-        let (Some(arrival), Some(shared)) = (self.arrival(tag, len, data), host.shared()) else {
+        let Some(shared) = host.shared() else {
             return Err(violation("an announcement where nothing is shared"));
         };
+        let arrival = self.arrival(tag, len, data);
         let mut announcement = Announcement { arrival, index };
         let receive = match shared.begin_announcement(&mut announcement) {
             ArrivalOutcome::Matched(receive) => Some(receive),
@@ -186,7 +187,9 @@ impl<T> Connection<T> {
                 |it: &IncomingMessage| it.receive.is_none() && it.arrival.order == arrival.order;
             let message = message.filter(is_it);
             let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
-            match message.filter(|_| is_up && !self.close.is_sent()) {
+            // Behind its CLOSE the peer sends no message that it has announced.
+            let may_ask = is_up && !self.close.is_sent() && !self.close.is_received();
+            match message.filter(|_| may_ask) {
                 Some(message) => self.request_data(index, message, receive),
                 None => {
                     let gone = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
@@ -270,7 +273,7 @@ impl<T> Connection<T> {
         self.move_incoming(index, None);
         let mut payload = shared.take_buffer(receive);
         self.rx.go(ReceiveState::Payload(PayloadInProgress {
-            target: PayloadTarget::SharedReceive {
+            target: PayloadTarget::Receive {
                 receive,
                 arrival,
                 failed: None,

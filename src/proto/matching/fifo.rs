@@ -5,34 +5,16 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::Payload;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::op::OpKey;
 
-/// An unexpected message of one connection.
-#[derive(Debug)]
-pub(crate) struct FifoMessage {
-    pub(crate) payload: Payload,
-    /// Bytes of the message that are in `payload`.
-    pub(crate) len: usize,
-    /// Bytes that a receive too small for it cut off, before that receive was dropped.
-    pub(crate) overflow: usize,
-    pub(crate) data: Option<u64>,
-    /// Its sequence number among all messages of the connection; a requeued message keeps it.
-    pub(crate) order: u64,
-}
-
-impl FifoMessage {
-    fn cost(&self) -> usize {
-        self.len + UNEXPECTED_OVERHEAD
-    }
-}
+use super::UnexpectedMessage;
 
 /// The matcher of one connection.
 #[derive(Debug)]
 pub(crate) struct FifoMatcher {
     posted: VecDeque<OpKey>,
-    unexpected: VecDeque<FifoMessage>,
+    unexpected: VecDeque<UnexpectedMessage>,
     /// The sequence number of the last message that began.
     arrivals: u64,
     held_bytes: usize,
@@ -52,7 +34,7 @@ impl FifoMatcher {
 
     /// Matches a new receive with the oldest complete unexpected message; `None`: it is posted.
     #[inline]
-    pub(crate) fn post(&mut self, op: OpKey) -> Option<FifoMessage> {
+    pub(crate) fn post(&mut self, op: OpKey) -> Option<UnexpectedMessage> {
         debug_assert!(self.posted.is_empty() || self.unexpected.is_empty());
         if self.unexpected.is_empty() {
             self.posted.push_back(op);
@@ -93,26 +75,23 @@ impl FifoMatcher {
     }
 
     /// Accounts for a message whose payload is received into the store from now on.
-    pub(crate) fn begin_unexpected(&mut self, len: usize) {
-        self.held_bytes += len + UNEXPECTED_OVERHEAD;
+    pub(crate) fn begin_unexpected(&mut self, len: u64) {
+        self.held_bytes = self.held_bytes.saturating_add(bytes_of(len));
     }
 
     /// Releases a message whose payload will not come in full.
     pub(crate) fn abort_unexpected(&mut self, len: u64) {
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        self.held_bytes = self
-            .held_bytes
-            .saturating_sub(len.saturating_add(UNEXPECTED_OVERHEAD));
+        self.held_bytes = self.held_bytes.saturating_sub(bytes_of(len));
     }
 
     /// Stores a message that has come in full. If a receive was posted meanwhile, matches the two.
     pub(crate) fn complete_unexpected(
         &mut self,
-        message: FifoMessage,
-    ) -> Option<(OpKey, FifoMessage)> {
+        message: UnexpectedMessage,
+    ) -> Option<(OpKey, UnexpectedMessage)> {
         match self.posted.pop_front() {
             Some(op) => {
-                self.held_bytes = self.held_bytes.saturating_sub(message.cost());
+                self.held_bytes = self.held_bytes.saturating_sub(cost_of(&message));
                 Some((op, message))
             }
             None => {
@@ -124,14 +103,17 @@ impl FifoMatcher {
 
     /// Requeues a message whose receive was dropped, in its order (ruling 4), or matches it with
     /// the next posted receive.
-    pub(crate) fn requeue(&mut self, message: FifoMessage) -> Option<(OpKey, FifoMessage)> {
+    pub(crate) fn requeue(
+        &mut self,
+        message: UnexpectedMessage,
+    ) -> Option<(OpKey, UnexpectedMessage)> {
         if let Some(op) = self.posted.pop_front() {
             return Some((op, message));
         }
-        self.held_bytes += message.cost();
+        self.held_bytes += cost_of(&message);
         let at = self
             .unexpected
-            .partition_point(|queued| queued.order < message.order);
+            .partition_point(|queued| queued.arrival.order < message.arrival.order);
         self.unexpected.insert(at, message);
         None
     }
@@ -164,9 +146,9 @@ impl FifoMatcher {
     }
 
     /// Takes the oldest unexpected message.
-    pub(crate) fn take_unexpected(&mut self) -> Option<FifoMessage> {
+    pub(crate) fn take_unexpected(&mut self) -> Option<UnexpectedMessage> {
         let message = self.unexpected.pop_front()?;
-        self.held_bytes = self.held_bytes.saturating_sub(message.cost());
+        self.held_bytes = self.held_bytes.saturating_sub(cost_of(&message));
         Some(message)
     }
 
@@ -180,12 +162,12 @@ impl FifoMatcher {
             self.posted.is_empty() || self.unexpected.is_empty(),
             "what fits is matched"
         );
-        let held: usize = self.unexpected.iter().map(FifoMessage::cost).sum();
+        let held: usize = self.unexpected.iter().map(cost_of).sum();
         assert!(held <= self.held_bytes, "all that is held is counted");
         assert!(
             self.unexpected
                 .iter()
-                .is_sorted_by_key(|message| message.order),
+                .is_sorted_by_key(|message| message.arrival.order),
             "what came first is first"
         );
     }
@@ -193,4 +175,15 @@ impl FifoMatcher {
     pub(crate) fn posted_len(&self) -> usize {
         self.posted.len()
     }
+}
+
+/// Returns the bytes that a message of this length counts for.
+fn bytes_of(len: u64) -> usize {
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    len.saturating_add(UNEXPECTED_OVERHEAD)
+}
+
+/// Returns the bytes that a stored message counts for.
+fn cost_of(message: &UnexpectedMessage) -> usize {
+    message.len + UNEXPECTED_OVERHEAD
 }

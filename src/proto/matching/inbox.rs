@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::buf::{ConvertMany, zeroed};
 
-use super::fifo::FifoMessage;
+use super::UnexpectedMessage;
 
 /// Id of an inbox within its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +204,11 @@ impl Inboxes {
 
     /// Stores the message that has [begun](Self::begin), now that it is whole. Returns it if its
     /// inbox is gone.
-    pub(crate) fn complete(&mut self, id: InboxId, message: FifoMessage) -> Option<FifoMessage> {
+    pub(crate) fn complete(
+        &mut self,
+        id: InboxId,
+        message: UnexpectedMessage,
+    ) -> Option<UnexpectedMessage> {
         let Some(inbox) = Self::find(&mut self.list, id) else {
             return Some(message);
         };
@@ -213,8 +217,8 @@ impl Inboxes {
             buffer: Vec::from_payload(message.payload).expect("the inbox has given it"),
             len: message.len,
             overflow: message.overflow,
-            data: message.data,
-            order: message.order,
+            data: message.arrival.data,
+            order: message.arrival.order,
         };
         inbox.counts.count(&stored);
         inbox.messages.push_back(stored);
@@ -223,7 +227,7 @@ impl Inboxes {
 
     /// Stores a message that came before, in its order. Call only if there [is a
     /// place](Self::has_place).
-    pub(crate) fn insert(&mut self, message: FifoMessage) {
+    pub(crate) fn insert(&mut self, message: UnexpectedMessage) {
         let inbox = Self::with_place(&mut self.list).expect("there is a place");
         inbox.places -= 1;
         let mut buffer = inbox.buffer();
@@ -234,8 +238,8 @@ impl Inboxes {
             buffer,
             len,
             overflow: message.overflow + (message.len - len),
-            data: message.data,
-            order: message.order,
+            data: message.arrival.data,
+            order: message.arrival.order,
         };
         let at = (inbox.messages).partition_point(|held| held.order < inserted.order);
         inbox.counts.count(&inserted);

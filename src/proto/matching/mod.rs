@@ -13,7 +13,7 @@ mod shared;
 mod tests;
 
 use crate::buf::Payload;
-use crate::proto::op::{MessageOrigin, OpKey};
+use crate::proto::op::{MessageOrigin, OpKey, Operation};
 
 use super::peers::{ConnectionId, SourceId};
 
@@ -67,7 +67,8 @@ impl MatchCriteria {
     }
 }
 
-/// The envelope of a message that begins, or is announced.
+/// The envelope of a message that begins, or is announced. A message for a connection's own
+/// receives has [no peer](Arrival::for_own).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) source: SourceId,
@@ -83,11 +84,26 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    pub(crate) fn origin(&self) -> MessageOrigin {
-        MessageOrigin::Peer {
+    /// The envelope of a message for a connection's own receives, which come from one peer.
+    #[inline]
+    pub(crate) fn for_own(len: u64, data: Option<u64>, order: u64) -> Self {
+        Arrival {
+            source: SourceId(u64::MAX),
+            connection: ConnectionId::NONE,
+            kind: MessageKind::Message,
+            len,
+            data,
+            order,
+        }
+    }
+
+    /// Returns where the message comes from, if the receives are those of several connections.
+    #[inline]
+    pub(crate) fn origin(&self) -> Option<MessageOrigin> {
+        (self.connection != ConnectionId::NONE).then_some(MessageOrigin::Peer {
             source: self.source,
             connection: self.connection,
-        }
+        })
     }
 }
 
@@ -131,6 +147,28 @@ pub(crate) struct UnexpectedMessage {
     pub(crate) len: usize,
     /// Bytes that a receive too small for it cut off, before that receive was dropped.
     pub(crate) overflow: usize,
+}
+
+impl UnexpectedMessage {
+    /// Returns the message of a receive that has ended, to be requeued. It is a copy, since a
+    /// region's owner may write to it or revoke it, and since the user's memory is not dropped
+    /// under a lock. `None`: its region is revoked already, and the message is lost with it.
+    pub(crate) fn of_receive<T>(op: &Operation<T>) -> Option<Self> {
+        let end = &op.end;
+        let payload = op.payload.as_ref()?.copy_front(end.len).ok()?;
+        let len = (end.len as u64).saturating_add(end.overflow as u64);
+        let mut arrival = Arrival::for_own(len, end.data, end.order);
+        arrival.kind = MessageKind::of(end.tag);
+        if let Some(MessageOrigin::Peer { source, connection }) = end.origin {
+            (arrival.source, arrival.connection) = (source, connection);
+        }
+        Some(UnexpectedMessage {
+            arrival,
+            payload,
+            len: end.len,
+            overflow: end.overflow,
+        })
+    }
 }
 
 /// A message whose payload stays with its sender until a clear-to-send asks for it.

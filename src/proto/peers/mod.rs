@@ -98,6 +98,11 @@ impl SourceId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
+impl ConnectionId {
+    /// Of a connection with receives of its own.
+    pub(crate) const NONE: ConnectionId = ConnectionId(u64::MAX);
+}
+
 /// Id of an attempt at a connection, and of the connection that it becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AttemptId(u64);

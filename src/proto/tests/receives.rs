@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use super::pair::{PLAIN, Pair, TestConnection, operation, sizes};
 use crate::buf::{AccessError, Payload};
-use crate::error::{Error, ErrorKind, Phase};
+use crate::error::{Error, Phase};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, Connection, ConnectionId,
@@ -20,7 +20,7 @@ use crate::wire::{ByteOrder, NamedContexts, PeerData};
 /// A message that no receive has taken.
 #[derive(Debug)]
 pub(super) enum Kept {
-    FifoMessage(UnexpectedMessage),
+    Whole(UnexpectedMessage),
     PayloadInProgress(Arrival),
     Announced(Announcement),
 }
@@ -28,7 +28,7 @@ pub(super) enum Kept {
 impl Kept {
     fn arrival(&self) -> &Arrival {
         match self {
-            Kept::FifoMessage(unexpected) => &unexpected.arrival,
+            Kept::Whole(unexpected) => &unexpected.arrival,
             Kept::PayloadInProgress(arrival) => arrival,
             Kept::Announced(announcement) => &announcement.arrival,
         }
@@ -96,9 +96,7 @@ impl Shared {
 
     /// True if all messages that are kept have come in full.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.kept
-            .iter()
-            .all(|it| matches!(it, Kept::FifoMessage(_)))
+        self.kept.iter().all(|it| matches!(it, Kept::Whole(_)))
     }
 
     /// Returns the record of a receive that has not ended.
@@ -120,44 +118,10 @@ impl Shared {
         Some(self.posted.remove(at))
     }
 
-    /// Copies a message to its receive, and ends the receive.
+    /// Ends a receive with this message.
     fn end(&mut self, receive: OpKey, unexpected: UnexpectedMessage) {
-        let record = self.records.get_mut(receive).expect("it has not ended");
-        let mut payload = record.take_payload();
-        let len = unexpected.len.min(payload.len());
-        payload
-            .copy_from(&unexpected.payload, len)
-            .expect("held memory");
-        let overflow = unexpected.overflow + unexpected.len - len;
-        let message = UnexpectedMessage {
-            arrival: unexpected.arrival,
-            payload,
-            len,
-            overflow,
-        };
-        self.end_with(receive, message, None);
-    }
-
-    fn end_with(
-        &mut self,
-        receive: OpKey,
-        message: UnexpectedMessage,
-        failed: Option<AccessError>,
-    ) {
         let mut record = self.records.remove(receive).expect("it has not ended");
-        let result = match (failed, message.overflow) {
-            (Some(failed), _) => Err(failed.error("")),
-            (None, 0) => Ok(()),
-            (None, _) => Err(Error::new(ErrorKind::Truncated, "")),
-        };
-        record.payload = Some(message.payload);
-        record.set_end(result, message.len);
-        let end = &mut record.end;
-        end.overflow = message.overflow;
-        end.data = message.arrival.data;
-        end.tag = message.arrival.kind.tag();
-        end.origin = Some(message.arrival.origin());
-        end.order = message.arrival.order;
+        record.end_with_message(unexpected);
         self.ended.push(record);
     }
 
@@ -204,7 +168,7 @@ impl Receives for Shared {
                 self.end(receive.key, unexpected(*arrival));
                 true
             }
-            None => self.place(arrival, |arrival| Kept::FifoMessage(unexpected(arrival))),
+            None => self.place(arrival, |arrival| Kept::Whole(unexpected(arrival))),
         }
     }
 
@@ -217,7 +181,7 @@ impl Receives for Shared {
                 self.kept.remove(at);
                 self.end(receive.key, unexpected);
             }
-            None => self.kept[at] = Kept::FifoMessage(unexpected),
+            None => self.kept[at] = Kept::Whole(unexpected),
         }
     }
 
@@ -268,23 +232,30 @@ impl Receives for Shared {
         failed: Option<AccessError>,
     ) {
         self.take_awaiting(receive);
-        self.end_with(receive, message, failed);
+        let mut record = self.records.remove(receive).expect("it has not ended");
+        record.end_with_placed(message, failed);
+        self.ended.push(record);
     }
 
-    fn fail_receive(&mut self, receive: OpKey, buffer: Option<Payload>, error: Error) {
-        let record = self.records.get_mut(receive).expect("it has not ended");
-        if buffer.is_some() {
-            record.payload = buffer;
+    fn fail_receives(&mut self, receives: Vec<(OpKey, Option<Payload>)>, error: &Error) {
+        let mut receives = receives;
+        receives.sort_by_key(|(receive, _)| self.awaiting[receive].order);
+        for (receive, buffer) in receives {
+            let record = self.records.get_mut(receive).expect("it has not ended");
+            if buffer.is_some() {
+                record.payload = buffer;
+            }
+            let is_whole = record.payload.is_some();
+            if is_whole && self.awaiting[&receive].source.is_none() {
+                self.requeue_receive(receive, None, error.clone());
+                continue;
+            }
+            self.take_awaiting(receive);
+            let mut record = self.records.remove(receive).expect("as above");
+            record.payload.get_or_insert_with(Payload::empty);
+            record.set_end(Err(error.clone()), 0);
+            self.ended.push(record);
         }
-        let is_whole = record.payload.is_some();
-        if is_whole && self.awaiting[&receive].source.is_none() {
-            return self.requeue_receive(receive, None, error);
-        }
-        self.take_awaiting(receive);
-        let mut record = self.records.remove(receive).expect("as above");
-        record.payload.get_or_insert_with(Payload::empty);
-        record.set_end(Err(error), 0);
-        self.ended.push(record);
     }
 
     fn requeue_receive(&mut self, receive: OpKey, buffer: Option<Payload>, _: Error) {
@@ -307,7 +278,7 @@ impl Receives for Shared {
                 self.posted.insert(at.unwrap_or(self.posted.len()), receive);
             }
             Some(at) => match self.kept.remove(at) {
-                Kept::FifoMessage(unexpected) => self.end(receive.key, unexpected),
+                Kept::Whole(unexpected) => self.end(receive.key, unexpected),
                 Kept::Announced(announcement) => self.offers.push((receive, announcement)),
                 Kept::PayloadInProgress(_) => unreachable!("not looked for"),
             },
@@ -368,7 +339,7 @@ impl TestConnection {
             return;
         };
         match shared.kept.remove(at) {
-            Kept::FifoMessage(unexpected) => shared.end(receive.key, unexpected),
+            Kept::Whole(unexpected) => shared.end(receive.key, unexpected),
             Kept::Announced(announcement) => {
                 shared.offers.push((receive, announcement));
                 self.answer_offers();

@@ -1,11 +1,14 @@
 //! Connections of connected endpoints whose receives are shared: what their peers announce, and
 //! what they do not.
 
+use std::collections::VecDeque;
+
 use super::pair::{Pair, operation};
 use super::receives::{Setup, extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::ErrorKind;
 use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::mr::Access;
 use crate::proto::{ConnectionId, MatchCriteria, OpKind};
 use crate::wire::{ByteOrder, FrameHeader};
 
@@ -135,6 +138,34 @@ fn what_only_others_take_is_a_violation() {
         let fault = pair.b.machine.fault().map(|error| error.kind());
         assert_eq!(fault, Some(ErrorKind::ProtocolViolation));
     }
+}
+
+/// A shared receive is reported at once, and so only when the events before its message have been
+/// published: that the connection is up, a write with CQ data.
+#[test]
+fn what_came_before_a_message_is_published_before_it() {
+    let mut pair = connected(extended());
+    let region = pair.b.host.region(7, vec![0; 8], Access::REMOTE_WRITE);
+    pair.b.receive_any(1, MatchCriteria::Message, 8);
+    pair.a.write_with(1, &[9; 8], Some(5), true, &[(7, 0, 8)]);
+    pair.a.send(2, b"written");
+    let mut wire = VecDeque::new();
+    pair.a.hand_out();
+    pair.a.move_out(usize::MAX, &mut wire);
+    let wire: Vec<u8> = wire.into();
+    let taken = pair.b.machine.handle_stage(&wire, &mut pair.b.host);
+    assert!(taken < wire.len() && pair.b.machine.publishes_first());
+    assert!(pair.b.host.shared.as_ref().unwrap().ended.is_empty());
+    pair.b.take_events();
+    assert_eq!(pair.b.remote_data, [(5, 8)]);
+    let rest = &wire[taken..];
+    assert_eq!(
+        pair.b.machine.handle_stage(rest, &mut pair.b.host),
+        rest.len()
+    );
+    pair.b.take_events();
+    assert_eq!(pair.b.end_of(1).0, Ok(7));
+    drop(region);
 }
 
 /// Receives are posted to the context, not to the connection, and tags are of no connected

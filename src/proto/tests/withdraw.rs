@@ -103,6 +103,21 @@ fn a_name_that_is_used_again_is_another_message() {
     assert!(said(&mut pair.b).is_empty(), "and no clear-to-send is sent");
 }
 
+/// A peer sends none of the messages that it has announced behind its CLOSE: a receive that matches
+/// one of them is posted again.
+#[test]
+fn a_message_that_is_announced_before_a_close_takes_no_receive_behind_it() {
+    let (mut pair, _) = announced(1);
+    let reason = CloseReason::Done;
+    let close = FrameHeader::Close { reason }.encode(ByteOrder::Native, 1);
+    hear(&mut pair.b, &close);
+    pair.b.receive_tagged(1, 1, 5000);
+    assert!(pair.b.shared().awaiting.is_empty());
+    assert_eq!(pair.b.shared().posted_tokens(), [1]);
+    pair.b.cut();
+    assert_eq!(pair.b.shared().posted_tokens(), [1]);
+}
+
 /// A side that closes has withdrawn before; one that has said CLOSE takes what crosses it.
 #[test]
 fn withdrawals_and_closes_may_cross() {

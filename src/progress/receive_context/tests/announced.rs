@@ -48,6 +48,50 @@ fn a_receive_that_was_matched_for_a_connection_that_ends_is_posted_again() {
     assert_eq!(met.receive, receive.key);
 }
 
+/// The older of two receives that lose their connection gets the message of another one, whichever
+/// was matched first.
+#[test]
+fn receives_that_lose_their_connection_are_posted_again_in_their_order() {
+    let fixture = Fixture::new(8, 1 << 16, 4);
+    let (mut breaks, mut other) = (fixture.sender(1, 1), fixture.sender(2, 2));
+    let first = fixture.post(tagged(5), 8);
+    let second = fixture.post(tagged(5), 8);
+    let announced = breaks.announce(5, 9, 1);
+    assert!(matches!(announced, ArrivalOutcome::Matched(key) if key == first.key));
+    let met = breaks.meet(Some(5), 4);
+    assert_eq!(met.receive, second.key);
+    other.send_unexpected(Some(5), b"other");
+    let lost = vec![(met.receive, Some(met.payload)), (first.key, None)];
+    let error = Error::new(ErrorKind::PeerClosed, "");
+    breaks.receives.fail_receives(lost, &error);
+    assert_eq!(bytes_of(&first.end()), b"other");
+    assert_eq!(fixture.context.phase(second.key), Phase::Queued);
+}
+
+/// The end of a receive for one peer's messages alone names that peer.
+#[test]
+fn a_receive_for_one_peer_ends_with_its_connection() {
+    let fixture = Fixture::new(8, 1 << 16, 4);
+    let mut sender = fixture.sender(1, 1);
+    let peer = "192.0.2.1:7".parse().unwrap();
+    sender.receives.set_peer(Some(peer));
+    let selector = ReceiveSelector {
+        wanted: tagged(5),
+        source: Some(SourceId(1)),
+    };
+    let (record, awaited) = OwnedRecord::awaited(receive_of(8, Report::Future, WAIT));
+    let posted = fixture.context.post(selector, record).unwrap();
+    let met = sender.meet(Some(5), 4);
+    let error = Error::new(ErrorKind::PeerClosed, "");
+    (sender.receives).fail_receives(vec![(met.receive, Some(met.payload))], &error);
+    let end = Receive::new(posted.key, awaited).end();
+    let error = end.end.result.as_ref().unwrap_err();
+    assert_eq!(
+        (error.kind(), error.peer()),
+        (ErrorKind::PeerClosed, Some(peer))
+    );
+}
+
 /// A receive that is admitted from the backlog while a port is locked may match another port's
 /// announcement: that port asks for the message in its own turn.
 #[test]

@@ -22,28 +22,19 @@ impl<T> Connection<T> {
             self.rx.go(ReceiveState::AwaitRoom { header });
             return Ok(());
         }
-        if let FrameHeader::Message { data, len, .. } | FrameHeader::Tagged { data, len, .. } =
-            header
-            && let Some(arrival) = self.arrival(header.tag(), len, data)
-        {
-            if !is_received(header.tag(), host) {
-                return self.refuse_message(header.tag().is_some());
-            }
-            if let Some(max) = self.message_max().filter(|max| len > *max) {
-                return self.refuse_long_message(len, max);
-            }
-            self.begin_shared_message(header, arrival, host);
-            self.complete_payload(host);
-            return Ok(());
-        }
         match header {
-            FrameHeader::Message { data, ack, len } => {
-                if !is_received(None, host) {
-                    return self.refuse_message(false);
-                }
-                self.begin_message(data, ack, len);
+            FrameHeader::Tagged { .. } if !self.shares_receives() => {
+                return Err(WireError::TaggedOnMsg.into());
             }
-            FrameHeader::Tagged { .. } => return Err(WireError::TaggedOnMsg.into()),
+            FrameHeader::Message { len, .. } | FrameHeader::Tagged { len, .. } => {
+                if !is_received(header.tag(), host) {
+                    return self.refuse_message(header.tag().is_some());
+                }
+                if let Some(max) = self.message_max().filter(|max| len > *max) {
+                    return self.refuse_long_message(len, max);
+                }
+                self.begin_message(header, host);
+            }
             FrameHeader::Rts { tag, .. } => {
                 if !is_received(tag, host) {
                     return self.refuse_message(tag.is_some());

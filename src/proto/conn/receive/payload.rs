@@ -1,14 +1,10 @@
 //! Completion of a whole payload: of the receive, the read, the write or the atomic operation that
 //! it belongs to.
 
-use crate::buf::Payload;
-use crate::error::{Error, ErrorKind};
 use crate::proto::Host;
+use crate::proto::conn::Connection;
 use crate::proto::conn::receive_state::{PayloadTarget, PlacedWrite, ReceiveState};
-use crate::proto::conn::{Connection, ReceivedMessage};
 use crate::proto::matching::UnexpectedMessage;
-use crate::proto::matching::fifo::FifoMessage;
-use crate::proto::op::OpKey;
 
 impl<T> Connection<T> {
     /// If the payload in progress is whole, completes what it belongs to, and goes on to the next
@@ -42,67 +38,26 @@ impl<T> Connection<T> {
             // The payload is placed, even if it was truncated or no receive has taken it.
             self.tx.push_ack(self.has_refusals());
         }
+        let message = |arrival, payload| UnexpectedMessage {
+            arrival,
+            payload,
+            len,
+            overflow,
+        };
         match transfer.target {
-            PayloadTarget::Receive { op, data, order } => {
-                let received = ReceivedMessage {
-                    len,
-                    overflow,
-                    data,
-                    order,
-                };
-                self.complete_message(op, payload, received);
-            }
-            PayloadTarget::SharedReceive {
+            PayloadTarget::Receive {
                 receive,
                 arrival,
                 failed,
-            } => {
-                let message = UnexpectedMessage {
-                    arrival,
-                    payload,
-                    len,
-                    overflow,
-                };
-                self.work += 1;
-                if let Some(shared) = host.shared() {
-                    shared.end_receive(receive, message, failed);
-                }
+            } => self.end_receive(receive, message(arrival, payload), failed, host),
+            PayloadTarget::Unexpected { arrival } => {
+                self.store_message(message(arrival, payload), host)
             }
-            PayloadTarget::SharedUnexpected { arrival } => {
-                let message = UnexpectedMessage {
-                    arrival,
-                    payload,
-                    len,
-                    overflow,
-                };
-                if let Some(shared) = host.shared() {
-                    shared.store_message(message);
+            PayloadTarget::Inbox { inbox, arrival } => {
+                let message = message(arrival, payload);
+                if let Some(mut own) = self.own_view() {
+                    own.end_in_inbox(inbox, message);
                 }
-            }
-            PayloadTarget::Unexpected { data, order } => {
-                let message = FifoMessage {
-                    payload,
-                    len,
-                    overflow,
-                    data,
-                    order,
-                };
-                if let Some(own) = self.own_mut()
-                    && let Some((op, message)) = own.matcher.complete_unexpected(message)
-                {
-                    self.deliver_unexpected(op, message);
-                }
-                self.fill_inboxes();
-            }
-            PayloadTarget::Inbox { inbox, data, order } => {
-                let message = FifoMessage {
-                    payload,
-                    len,
-                    overflow,
-                    data,
-                    order,
-                };
-                self.complete_in_inbox(inbox, message);
             }
             PayloadTarget::Read { op } if self.ops.get(op).is_none() => self.free_leaked_slot(),
             PayloadTarget::Read { op } => {
@@ -113,35 +68,5 @@ impl<T> Connection<T> {
             PayloadTarget::Atomic(asked) => self.atomic_landed(*asked, payload),
             PayloadTarget::Region { .. } | PayloadTarget::Refused { .. } => {} // Ended above.
         }
-    }
-
-    /// Completes a receive of the connection's own, whose message is placed. If its owner is gone,
-    /// requeues the message.
-    pub(super) fn complete_message(
-        &mut self,
-        key: OpKey,
-        payload: Payload,
-        received: ReceivedMessage,
-    ) {
-        if self.ops.get(key).is_some_and(|op| op.detached) {
-            // The owner is gone: the receive ends as canceled, and the message is requeued at once,
-            // so that no later one is matched before it.
-            let copy = payload.copy_front(received.len);
-            let error = Error::new(ErrorKind::Canceled, "");
-            self.put_back(key, payload);
-            self.complete(key, Err(error), 0);
-            if let Ok(payload) = copy {
-                self.requeue_own(FifoMessage {
-                    payload,
-                    len: received.len,
-                    overflow: received.overflow,
-                    data: received.data,
-                    order: received.order,
-                });
-            }
-            return;
-        }
-        self.put_back(key, payload);
-        self.complete_receive(key, received);
     }
 }

@@ -1,0 +1,226 @@
+//! The receives of a connected endpoint that shares none, matched in FIFO order. Their records are
+//! operations of the connection.
+
+use crate::buf::{AccessError, Payload, try_copied};
+use crate::error::{Error, ErrorKind, Phase};
+use crate::proto::event::ConnEvent;
+use crate::proto::matching::fifo::FifoMatcher;
+use crate::proto::matching::inbox::{InboxId, Inboxes};
+use crate::proto::matching::{Arrival, UnexpectedMessage};
+use crate::proto::op::{OpKey, Operation};
+use crate::slab::Slab;
+use crate::sync::OwnedRecord;
+
+use super::receive_side::ReceiveSide;
+use super::{Connection, ContextQueue, Lifecycle};
+
+/// The receives of a connected endpoint.
+#[derive(Debug)]
+pub(super) struct OwnReceives {
+    pub(super) context: ContextQueue,
+    pub(super) matcher: FifoMatcher,
+    /// Inboxes, which take messages that no receive is posted for.
+    pub(super) inboxes: Inboxes,
+}
+
+impl OwnReceives {
+    /// Returns how many of the receives that wait for room go on waiting after a loss: as many as
+    /// there are messages for them.
+    pub(super) fn served_after_loss(&self) -> usize {
+        match self.context.is_undriven {
+            true => 0,
+            false => self.matcher.unexpected_len(),
+        }
+    }
+}
+
+/// What takes a message that has begun.
+#[derive(Debug)]
+pub(super) enum Destination {
+    /// A receive, with its buffer.
+    Receive(OpKey, Payload),
+    /// An inbox, with a buffer of its own.
+    Inbox(InboxId, Payload),
+    /// The store of unexpected messages.
+    Store,
+    /// Nothing now: the connection stops reading.
+    Nowhere,
+}
+
+/// The receives, and what they need of their connection.
+pub(super) struct OwnView<'a, T> {
+    own: &'a mut OwnReceives,
+    ops: &'a mut Slab<OwnedRecord<Operation<T>>>,
+    events: &'a mut Vec<ConnEvent<T>>,
+    work: &'a mut u64,
+    /// Bytes of the peer that have not been read, once it has sent its last one.
+    last_bytes: Option<u64>,
+}
+
+impl<T> OwnView<'_, T> {
+    /// Begins a message, and assigns its order. One that stalls skips a sequence number.
+    pub(super) fn begin_message(&mut self, arrival: &mut Arrival) -> Destination {
+        let matcher = &mut self.own.matcher;
+        arrival.order = matcher.next_order();
+        if let Some(key) = matcher.take_posted() {
+            let op = self.ops.get_mut(key);
+            let op = op.expect("a posted receive is in the table");
+            op.phase = Phase::Moving;
+            Destination::Receive(key, op.take_payload())
+        } else if let Some((inbox, buffer)) = self.own.inboxes.begin() {
+            Destination::Inbox(inbox, Payload::from_vec(buffer))
+        } else if matcher.has_room(arrival.len)
+            || self.last_bytes.is_some_and(|left| arrival.len <= left)
+        {
+            matcher.begin_unexpected(arrival.len);
+            Destination::Store
+        } else {
+            Destination::Nowhere
+        }
+    }
+
+    /// Takes a message that is here as a whole, the usual case of small ones: it ends the oldest
+    /// posted receive, or goes to an inbox. `false`: there is neither.
+    #[inline]
+    pub(super) fn take_expected(&mut self, data: Option<u64>, bytes: &[u8]) -> bool {
+        let order = self.own.matcher.next_order();
+        if let Some(key) = self.own.matcher.take_posted() {
+            let op = self.ops.remove(key);
+            let mut op = op.expect("a posted receive is in the table");
+            op.end_with_bytes(&Arrival::for_own(bytes.len() as u64, data, order), bytes);
+            self.report(op);
+            return true;
+        }
+        !self.own.inboxes.is_empty() && self.own.inboxes.push(bytes, data, order)
+    }
+
+    /// Stores such a message. `false`: there is no room for it.
+    pub(super) fn take_unexpected(&mut self, data: Option<u64>, bytes: &[u8]) -> bool {
+        let order = self.own.matcher.next_order();
+        let arrival = Arrival::for_own(bytes.len() as u64, data, order);
+        if !self.own.matcher.has_room(arrival.len) {
+            return false;
+        }
+        let Some(payload) = try_copied(bytes) else {
+            return false;
+        };
+        self.own.matcher.begin_unexpected(arrival.len);
+        self.store_message(UnexpectedMessage {
+            arrival,
+            payload,
+            len: bytes.len(),
+            overflow: 0,
+        });
+        true
+    }
+
+    /// Stores a message that has come in full, or gives it to a receive that was posted meanwhile,
+    /// or to an inbox whose reader has made room.
+    pub(super) fn store_message(&mut self, message: UnexpectedMessage) {
+        if let Some((key, message)) = self.own.matcher.complete_unexpected(message) {
+            self.give(key, message);
+        }
+        self.fill_inboxes();
+    }
+
+    /// Moves messages that came before to inboxes that have a place for them.
+    pub(super) fn fill_inboxes(&mut self) {
+        let OwnReceives {
+            matcher, inboxes, ..
+        } = self.own;
+        inboxes.look_up_reads();
+        while inboxes.has_place()
+            && let Some(message) = matcher.take_unexpected()
+        {
+            inboxes.insert(message);
+        }
+    }
+
+    /// Requeues a message whose receive or inbox is gone, in its order.
+    pub(super) fn requeue_message(&mut self, message: UnexpectedMessage) {
+        let OwnReceives {
+            matcher, inboxes, ..
+        } = self.own;
+        if matcher.posted_len() == 0 && inboxes.has_place() {
+            inboxes.insert(message);
+        } else if let Some((key, message)) = matcher.requeue(message) {
+            self.give(key, message);
+        }
+    }
+
+    /// Stores a message that an inbox had a place for when it began.
+    pub(super) fn end_in_inbox(&mut self, inbox: InboxId, message: UnexpectedMessage) {
+        if let Some(message) = self.own.inboxes.complete(inbox, message) {
+            self.requeue_message(message);
+        }
+    }
+
+    /// Ends a matched receive, whose message is in its buffer, or has `failed` to be copied there.
+    pub(super) fn end_receive(
+        &mut self,
+        key: OpKey,
+        message: UnexpectedMessage,
+        failed: Option<AccessError>,
+    ) {
+        let Some(mut op) = self.ops.remove(key) else {
+            return;
+        };
+        if !op.detached {
+            op.end_with_placed(message, failed);
+            return self.report(op);
+        }
+        // The owner is gone: the receive ends as canceled, and the message is requeued at once, so
+        // that no later one is matched before it.
+        let copy = message.payload.copy_front(message.len);
+        op.payload = Some(message.payload);
+        op.set_end(Err(Error::new(ErrorKind::Canceled, "")), 0);
+        self.report(op);
+        if let Ok(payload) = copy {
+            self.requeue_message(UnexpectedMessage { payload, ..message });
+        }
+    }
+
+    /// Gives a message that came before to its receive, which ends.
+    pub(super) fn give(&mut self, key: OpKey, message: UnexpectedMessage) {
+        if let Some(mut op) = self.ops.remove(key) {
+            op.end_with_message(message);
+            self.report(op);
+        }
+    }
+
+    /// Reports an admitted receive that has ended, and frees its place.
+    #[inline]
+    fn report(&mut self, op: OwnedRecord<Operation<T>>) {
+        *self.work += 1;
+        self.events.push(ConnEvent::Completed(op));
+        self.own.context.free(1);
+    }
+}
+
+impl<T> Connection<T> {
+    /// The connection's own receives at work; `None` where they are shared.
+    #[inline]
+    pub(super) fn own_view(&mut self) -> Option<OwnView<'_, T>> {
+        let ReceiveSide::Own(own) = &mut self.side else {
+            return None;
+        };
+        Some(OwnView {
+            own,
+            ops: &mut self.ops,
+            events: &mut self.events,
+            work: &mut self.work,
+            last_bytes: self.last_bytes,
+        })
+    }
+
+    /// Requeues a message of the connection's own receives, unless this side has closed: no receive
+    /// will be posted for it.
+    pub(super) fn requeue_own(&mut self, message: UnexpectedMessage) {
+        if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
+            return;
+        }
+        if let Some(mut own) = self.own_view() {
+            own.requeue_message(message);
+        }
+    }
+}
