@@ -136,21 +136,9 @@ impl OperationStats {
         [sends, receives, writes, reads, atomics]
     }
 
-    /// Counts the end of an operation with a payload of `len` bytes.
+    /// The counts of this kind of operation, if this side posts such.
     #[inline]
-    pub(crate) fn count(
-        &mut self,
-        operation: OperationKind,
-        result: &Result<(), Error>,
-        len: usize,
-    ) {
-        if let Some(counts) = self.of(operation) {
-            counts.count(result, len);
-        }
-    }
-
-    #[inline]
-    fn of(&mut self, operation: OperationKind) -> Option<&mut OperationCounts> {
+    pub(crate) fn of(&mut self, operation: OperationKind) -> Option<&mut OperationCounts> {
         Some(match operation {
             OperationKind::Send | OperationKind::Inject => &mut self.sends,
             OperationKind::Receive => &mut self.receives,
@@ -446,15 +434,20 @@ mod tests {
     fn ends_are_counted_by_kind_and_outcome() {
         let mut stats = OperationStats::default();
         let failed = |kind| Err(Error::new(kind, "a test"));
-        stats.count(OperationKind::Send, &Ok(()), 5);
-        stats.count(OperationKind::Inject, &Ok(()), 3);
-        stats.count(OperationKind::Receive, &failed(ErrorKind::Canceled), 7);
-        stats.count(OperationKind::Write, &failed(ErrorKind::TimedOut), 7);
-        stats.count(OperationKind::Read, &Ok(()), 1);
-        stats.count(OperationKind::FetchAtomic, &Ok(()), 8);
-        stats.count(OperationKind::Atomic, &Ok(()), 8);
+        let mut count = |operation, result: &Result<(), Error>, len| {
+            if let Some(counts) = stats.of(operation) {
+                counts.count(result, len);
+            }
+        };
+        count(OperationKind::Send, &Ok(()), 5);
+        count(OperationKind::Inject, &Ok(()), 3);
+        count(OperationKind::Receive, &failed(ErrorKind::Canceled), 7);
+        count(OperationKind::Write, &failed(ErrorKind::TimedOut), 7);
+        count(OperationKind::Read, &Ok(()), 1);
+        count(OperationKind::FetchAtomic, &Ok(()), 8);
+        count(OperationKind::Atomic, &Ok(()), 8);
         // This side posts none of the three.
-        stats.count(OperationKind::RemoteRead, &Ok(()), 9);
+        count(OperationKind::RemoteRead, &Ok(()), 9);
         let counts = |it: &OperationCounts| [it.succeeded, it.canceled, it.failed, it.bytes];
         let expected = [
             [2, 0, 0, 8],

@@ -15,7 +15,7 @@ use crate::cq::{Completion, CompletionError, CompletionFlags, Source, SourceName
 use crate::error::OperationKind;
 use crate::id::{EndpointId, UserContext};
 use crate::proto::{OpKind, Operation};
-use crate::stats::OperationStats;
+use crate::stats::OperationCounts;
 use crate::sync::{Unawaited, WakeList};
 
 use super::report::{OpRecord, Report};
@@ -28,8 +28,8 @@ pub(super) struct CompletionContext<'a> {
     pub(super) names_connections: bool,
     /// Counts operations of the kind that is delivered.
     pub(super) counter: Option<&'a Counter>,
-    /// Counts operations of all kinds.
-    pub(super) stats: &'a mut OperationStats,
+    /// The statistics of operations of the kind that is delivered.
+    pub(super) stats: Option<&'a mut OperationCounts>,
     /// Resolves the number of a message's sender, if completions name senders.
     pub(super) sources: Option<&'a Arc<dyn Sources>>,
     /// Sender of the received datagram.
@@ -82,7 +82,9 @@ impl CompletionContext<'_> {
         }
         // 2. It is reported in one place.
         let succeeded = op.end.result.is_ok();
-        self.stats.count(op.operation(), &op.end.result, len);
+        if let Some(counts) = &mut self.stats {
+            counts.count(&op.end.result, len);
+        }
         let undelivered = self.deliver_uncounted(op, wakes);
         // 3. The endpoint's counter; a message that goes back was not received.
         match (&undelivered, self.counter) {

@@ -21,7 +21,7 @@ use super::port::{Port, PortState};
 use super::report::{OpRecord, Report};
 
 impl PortState {
-    /// Number of events of the machine and of shared receives that have got its messages.
+    /// Number of events of the machine, and of shared receives that have got its messages directly.
     pub(super) fn published(&self) -> u64 {
         let receives = self.receives.as_ref();
         self.counts.published + receives.map_or(0, |it| it.delivered())
@@ -191,7 +191,7 @@ impl Port {
         }
         let mut context = CompletionContext {
             endpoint: self.id(),
-            stats: &mut state.counts.operations,
+            stats: state.counts.operations.of(op.operation()),
             counter: state.bindings.counter(op.operation()),
             sources: None,
             names_connections: false,

@@ -32,7 +32,9 @@ impl Port {
         // From here on, waking the port puts it on the ready list again.
         self.port_waker.mark_dequeued();
         let _entered = self.span.enter();
-        self.turn_of(&mut self.lock("turn"), now, clock, left)
+        let mut state = self.lock("turn");
+        let published = state.published();
+        self.turn_of(&mut state, published, now, clock, left)
     }
 
     /// Takes a turn if the link has anything although the reactor has not reported it ready. The
@@ -45,13 +47,16 @@ impl Port {
     ) -> Option<TurnResult> {
         let _entered = self.span.enter();
         let mut state = self.lock("try the link");
+        let published = state.published();
         let found = self.try_receive(&mut state);
-        found.then(|| self.turn_of(&mut state, now, clock, left))
+        found.then(|| self.turn_of(&mut state, published, now, clock, left))
     }
 
+    /// Takes a turn, which counts as completions what was published since `published`.
     fn turn_of(
         &self,
         state: &mut PortState,
+        published: u64,
         now: Instant,
         clock: &dyn Clock,
         left: &mut Budget,
@@ -60,7 +65,6 @@ impl Port {
         self.turns
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.begin_turn(state, now);
-        let published = state.published();
         let mut may_follow = true;
         let mut acks_wait = false;
         loop {
@@ -74,6 +78,9 @@ impl Port {
             // 2. Feed staged bytes to the machine, then admit posts that wait for room, and feed
             // the machine what they made room for.
             self.feed(state);
+            if state.machine.publishes_first() {
+                self.publish(state);
+            }
             with_host!(self, state, |machine, host| {
                 machine.admit_waiting(host);
                 machine.resume(host);

@@ -348,8 +348,11 @@ impl<T> Operation<T> {
     pub(crate) fn end_with_bytes(&mut self, arrival: &Arrival, bytes: &[u8]) {
         let buffer = self.payload.as_mut();
         let buffer = buffer.expect("a receive that is matched has its buffer");
-        let len = buffer.room_for(bytes.len() as u64);
-        let failed = buffer.copy_in(0, &bytes[..len]).err();
+        let fits = buffer.room_for(bytes.len() as u64);
+        let (len, failed) = match buffer.copy_in(0, &bytes[..fits]) {
+            Ok(()) => (fits, None),
+            Err(denied) => (0, Some(denied)),
+        };
         self.set_message_end(arrival, len, bytes.len() - len, failed);
     }
 

@@ -27,8 +27,8 @@ use super::op::OpKey;
 use crate::buf::{AccessError, Payload};
 use crate::error::Error;
 
-/// The shared receives, as one connection sees them. Each receive that begins here is ended by one
-/// call: [`end_receive`](Self::end_receive) with its message, or
+/// The shared receives, as one connection sees them. Each receive that is matched here is ended by
+/// one call: [`end_receive`](Self::end_receive) with its message, or
 /// [`requeue_receive`](Self::requeue_receive) or [`fail_receives`](Self::fail_receives) without.
 pub(crate) trait Receives {
     /// Begins a message, and assigns its order. After [`ArrivalOutcome::Store`] the connection

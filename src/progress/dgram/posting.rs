@@ -137,7 +137,7 @@ impl DgramPort {
             let mut context = CompletionContext {
                 endpoint: self.id,
                 counter: counters.of(op.operation()),
-                stats: &mut *operations,
+                stats: operations.of(op.operation()),
                 sources: None,
                 names_connections: false,
                 sender: (op.end.sender_address())

@@ -36,7 +36,7 @@ impl Port {
         let counts = &state.counts;
         let mut operations = counts.operations;
         if let Some(receives) = &state.receives {
-            operations.add(&receives.ended());
+            operations.receives.add(&receives.ended());
         }
         EndpointStats {
             operations,

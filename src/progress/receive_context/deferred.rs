@@ -16,7 +16,7 @@ use crate::progress::report::OpRecord;
 use crate::proto::{
     Announcement, ClearToSend, ConnectionId, MatchResult, MatchedReceive, OpKey, UnexpectedMessage,
 };
-use crate::stats::OperationStats;
+use crate::stats::OperationCounts;
 use crate::sync::WakeList;
 
 use super::ReceiveContext;
@@ -95,12 +95,12 @@ impl ReceiveContext {
     /// Returns the context in which receives complete here. `stats` counts them.
     pub(super) fn completion_context<'a>(
         &'a self,
-        stats: &'a mut OperationStats,
+        stats: &'a mut OperationCounts,
     ) -> CompletionContext<'a> {
         CompletionContext {
             endpoint: self.config.endpoint,
             counter: self.config.counter.as_ref(),
-            stats,
+            stats: Some(stats),
             sources: self.config.sources.as_ref(),
             names_connections: self.config.names_connections,
             sender: None,
@@ -143,7 +143,6 @@ impl ReceiveContext {
     ) {
         let connection = record.end.connection();
         let port = connection.and_then(|it| state.ports.get_mut(&it));
-        let mut without = OperationStats::default();
         let stats = match port {
             Some(port) => {
                 if let (Err(error), Some(peer)) = (&mut record.end.result, port.peer) {
@@ -151,11 +150,10 @@ impl ReceiveContext {
                 }
                 &mut port.ended
             }
-            None => &mut without,
+            None => &mut state.ended,
         };
         let mut context = self.completion_context(stats);
         let undelivered = context.deliver(record, &mut deferred.unlocked.wakes);
-        state.ended.add(&without.receives);
         match undelivered {
             Undelivered::Nothing => {}
             Undelivered::Memory(payload) => deferred.drop_memory(payload),
@@ -224,7 +222,8 @@ impl ContextState {
             Some(part) => {
                 let record = self.part_record(receive.key, part);
                 let record = record.expect("a part is of a buffer that is posted");
-                (self.receives).insert(record, ReceiveOpState::Part(receive.key))
+                let state = ReceiveOpState::Part(receive.key, receive.source);
+                self.receives.insert(record, state)
             }
         };
         let entered = self.receives.get_mut(key);
@@ -308,8 +307,7 @@ impl ContextState {
             ReceiveOpState::Matched(receive) | ReceiveOpState::MatchedCanceled(receive) => {
                 receive.source
             }
-            ReceiveOpState::Part(buffer) => (self.receives.buffer_mut(buffer))
-                .and_then(|buffer| self.matcher.source_of(buffer.receive)),
+            ReceiveOpState::Part(_, source) => source,
             _ => None,
         };
         let is_for_one_peer = source.is_some_and(|source| !source.is_all());
@@ -349,7 +347,7 @@ impl ContextState {
             record.payload = Some(buffer);
         }
         let error = match (state, &self.closed) {
-            (&mut ReceiveOpState::Part(buffer), _) => {
+            (&mut ReceiveOpState::Part(buffer, _), _) => {
                 return self.return_part(key, buffer, deferred);
             }
             (ReceiveOpState::Claimed, _) => gone,

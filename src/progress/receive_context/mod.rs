@@ -38,7 +38,7 @@ use crate::proto::{
     ClaimKey, ConnIds, LongMessages, MatchCriteria, OpKey, SharedMatcher, SourceId,
     UnexpectedBudget, UnexpectedMessage, Withdrawn,
 };
-use crate::stats::{OperationCounts, OperationStats, ReceiveContextStats, ReceiveStats};
+use crate::stats::{OperationCounts, ReceiveContextStats, ReceiveStats};
 use crate::sync::{Lock, MutexGuard};
 
 use super::deadlines::Deadlines;
@@ -289,7 +289,7 @@ impl ReceiveContext {
             waker: waker.clone(),
             peer: None,
             clear_to_send: clear_to_send.clone(),
-            ended: OperationStats::default(),
+            ended: OperationCounts::default(),
         };
         state.ports.insert(connection, port);
         let promised = state.matcher.attach(connection, source);

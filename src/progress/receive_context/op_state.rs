@@ -18,7 +18,7 @@ use crate::buf::BufferCursor;
 use crate::cq::CqSlot;
 use crate::edges::{check_edge, state_machine};
 use crate::progress::report::OpRecord;
-use crate::proto::{ConnectionId, OpKey, PostedReceive, ReceiveKey};
+use crate::proto::{ConnectionId, OpKey, PostedReceive, ReceiveKey, SourceId};
 use crate::slab::Slab;
 
 use super::{MultiReceive, ReceiveSelector};
@@ -59,8 +59,9 @@ pub(super) enum ReceiveOpState {
     MatchedCanceled(PostedReceive),
     /// It takes a claimed message and no other.
     Claimed,
-    /// The part that a message gets of the multi-receive buffer of this key.
-    Part(OpKey),
+    /// The part that a message gets of the multi-receive buffer of this key, which takes messages
+    /// of this sender only.
+    Part(OpKey, Option<SourceId>),
 }
 
 state_machine! { ReceiveOpState {
@@ -90,7 +91,7 @@ impl ReceiveTable {
     pub(super) fn insert(&mut self, record: OpRecord, state: ReceiveOpState) -> OpKey {
         debug_assert!(matches!(
             state,
-            ReceiveOpState::Backlogged(..) | ReceiveOpState::Claimed | ReceiveOpState::Part(_)
+            ReceiveOpState::Backlogged(..) | ReceiveOpState::Claimed | ReceiveOpState::Part(..)
         ));
         self.receives.insert(ReceiveEntry {
             record,

@@ -9,7 +9,7 @@ use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, ConnectionId, MatchedReceive,
     OpKey, Receives, SharedMatcher, UnexpectedMessage,
 };
-use crate::stats::OperationStats;
+use crate::stats::OperationCounts;
 
 use super::ReceiveContext;
 use super::deferred::{DeferredWork, UnlockedWork};
@@ -25,8 +25,8 @@ pub(crate) struct PortReceives {
     unlocked: UnlockedWork,
     clear_to_send: Option<ClearToSendQueue>,
     /// Set once the connection is detached: the counts of the receives that have got its messages.
-    detached: Option<OperationStats>,
-    /// Number of its messages that receives have got.
+    detached: Option<OperationCounts>,
+    /// Number of its messages that receives have got directly.
     delivered: u64,
 }
 
@@ -70,7 +70,7 @@ impl PortReceives {
     }
 
     /// Returns the counts of the receives that have got this connection's messages.
-    pub(crate) fn ended(&self) -> OperationStats {
+    pub(crate) fn ended(&self) -> OperationCounts {
         let of_port = || {
             let state = self.context.lock("counts");
             let port = state.ports.get(&self.ids.connection);

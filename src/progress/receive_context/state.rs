@@ -18,7 +18,7 @@ use crate::proto::{
     ClearToSend, ConnectionId, OpKey, Operation, PostOptions, PostedReceive, SharedMatcher,
     Withdrawn,
 };
-use crate::stats::{OperationCounts, OperationStats};
+use crate::stats::OperationCounts;
 use crate::sync::{Mutex, MutexGuard};
 
 use super::ReceiveSelector;
@@ -35,7 +35,7 @@ pub(super) struct AttachedPort {
     /// `None`: the peer announces no messages.
     pub(super) clear_to_send: Option<ClearToSendQueue>,
     /// Counts the receives that have got its messages.
-    pub(super) ended: OperationStats,
+    pub(super) ended: OperationCounts,
 }
 
 /// The receives matched with a connection's announcements, until its next turn. They have a lock of
@@ -210,7 +210,7 @@ impl ContextState {
             None => return Withdrawn::Gone,
             Some(
                 ReceiveOpState::Claimed
-                | ReceiveOpState::Part(_)
+                | ReceiveOpState::Part(..)
                 | ReceiveOpState::MatchedCanceled(_),
             ) => return Withdrawn::Running,
             Some(&ReceiveOpState::Matched(receive)) => {
@@ -279,9 +279,14 @@ impl ContextState {
         &mut self,
         connection: ConnectionId,
         deferred: &mut DeferredWork<'_>,
-    ) -> OperationStats {
-        let mut ended = OperationStats::default();
-        let error = || Error::new(ErrorKind::PeerClosed, "before it had sent the message");
+    ) -> OperationCounts {
+        let mut ended = OperationCounts::default();
+        let peer = self.ports.get(&connection).and_then(|port| port.peer);
+        let error = || {
+            let error = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
+            peer.iter()
+                .fold(error, |error, peer| error.with_peer(*peer))
+        };
         if let Some(receive) = self.matcher.detach(connection)
             && let Some(ReceiveEntry { record, .. }) = self.receives.remove(receive.key)
         {

@@ -4,6 +4,7 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::event::ConnEvent;
+use crate::proto::matching::UnexpectedMessage;
 use crate::proto::op::OpKey;
 
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
@@ -25,7 +26,6 @@ impl<T> Connection<T> {
     /// without their memory. Called only when the progress driver ends.
     pub(crate) fn forget_submitted(&mut self) {
         self.tx.forget_submitted();
-        // A message that was to be stored is given up with the connection.
         // A message ends with the connection, without its memory.
         let is_message = |target: &PayloadTarget| {
             matches!(
@@ -178,12 +178,33 @@ impl<T> Connection<T> {
                 (PayloadTarget::Read { op } | PayloadTarget::ReadData { op }, Some(payload)) => {
                     self.give_memory(op, payload)
                 }
-                (PayloadTarget::Receive { receive, .. }, buffer) => match self.own() {
-                    None => matched.push((receive, buffer)),
-                    Some(_) => buffer
-                        .into_iter()
-                        .for_each(|it| self.give_memory(receive, it)),
-                },
+                (
+                    PayloadTarget::Receive {
+                        receive,
+                        arrival,
+                        failed,
+                    },
+                    buffer,
+                ) => {
+                    if self.own().is_some() {
+                        if let Some(op) = self.ops.get_mut(receive) {
+                            op.failed = failed;
+                        }
+                        buffer
+                            .into_iter()
+                            .for_each(|it| self.give_memory(receive, it));
+                    } else if failed.is_some() {
+                        let message = UnexpectedMessage {
+                            arrival,
+                            payload: buffer.unwrap_or_else(Payload::empty),
+                            len: 0,
+                            overflow: 0,
+                        };
+                        self.end_receive(receive, message, failed, host);
+                    } else {
+                        matched.push((receive, buffer));
+                    }
+                }
                 (PayloadTarget::Unexpected { arrival }, _) => self.abort_message(&arrival, host),
                 _ => {}
             }

@@ -34,7 +34,8 @@ impl<T> Connection<T> {
         if self.tx.queued_answers() > READ_REQUESTS_MAX {
             return None;
         }
-        if !self.own_view()?.take_expected(data, bytes) && !self.take_unexpected(data, bytes, host)
+        if !self.own_view()?.take_expected(data, bytes)
+            && !self.store_whole_message(data, bytes, host)
         {
             return None;
         }
@@ -45,9 +46,14 @@ impl<T> Connection<T> {
     /// Takes such a message to the store; out of line, so that the fast path does not move much
     /// about.
     #[inline(never)]
-    fn take_unexpected(&mut self, data: Option<u64>, bytes: &[u8], host: &impl Host<T>) -> bool {
+    fn store_whole_message(
+        &mut self,
+        data: Option<u64>,
+        bytes: &[u8],
+        host: &impl Host<T>,
+    ) -> bool {
         let own = self.own_view().filter(|_| is_received(None, host));
-        own.is_some_and(|mut own| own.take_unexpected(data, bytes))
+        own.is_some_and(|mut own| own.store_whole(data, bytes))
     }
 
     /// The same of a message for receives that connections share.
@@ -65,6 +71,7 @@ impl<T> Connection<T> {
         let bytes = usize::try_from(len).ok().and_then(|len| input.get(..len))?;
         if self.tx.queued_answers() > READ_REQUESTS_MAX
             || self.close.is_received()
+            || header.tag().is_some() && !self.is_connectionless()
             || self.message_max().is_some_and(|max| len > max)
             || !is_received(header.tag(), host)
         {

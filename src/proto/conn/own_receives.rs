@@ -95,7 +95,7 @@ impl<T> OwnView<'_, T> {
     }
 
     /// Stores such a message. `false`: there is no room for it.
-    pub(super) fn take_unexpected(&mut self, data: Option<u64>, bytes: &[u8]) -> bool {
+    pub(super) fn store_whole(&mut self, data: Option<u64>, bytes: &[u8]) -> bool {
         let order = self.own.matcher.next_order();
         let arrival = Arrival::for_own(bytes.len() as u64, data, order);
         if !self.own.matcher.has_room(arrival.len) {

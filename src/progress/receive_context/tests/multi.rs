@@ -86,6 +86,28 @@ fn an_announcement_that_is_gone_uses_up_nothing_of_a_buffer() {
     assert_eq!(end.flags, CompletionFlags::MULTI_RECV);
 }
 
+/// Ruling 4: "A receive that accepts messages only of that peer fails with the cause", and so does a
+/// part of a buffer, though it is the last one.
+#[test]
+fn a_part_for_one_peer_fails_with_its_connection() {
+    let fixture = Fixture::new(8, 1 << 16, 8);
+    let mut sender = fixture.sender(1, 1);
+    let selector = ReceiveSelector {
+        wanted: MatchCriteria::Message,
+        source: Some(SourceId(1)),
+    };
+    let record = OwnedRecord::new(receive_of(100, fixture.queued(9), WAIT));
+    assert!(fixture.context.post_multi(selector, record, 60).is_ok());
+    let met = sender.meet(None, 50);
+    let error = Error::new(ErrorKind::PeerClosed, "");
+    (sender.receives).fail_receives(vec![(met.receive, Some(met.payload))], &error);
+    let part = fixture.queue.try_next().unwrap();
+    let failed = part.result.as_ref().unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::PeerClosed);
+    let end = fixture.queue.try_next().unwrap();
+    assert_eq!(end.flags, CompletionFlags::MULTI_RECV);
+}
+
 /// Ruling 3: "For a completion without an operation the engine stops reading the connection until a
 /// slot is free": a buffer without a slot for the next completion takes nothing, and goes on, in
 /// order, when the queue is read.
