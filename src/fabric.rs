@@ -112,7 +112,7 @@ fn is_link_local(address: IpAddr) -> bool {
 
 /// An opened fabric (`struct fid_fabric`).
 ///
-/// Clones are handles to the same fabric; whatever is opened from it holds it.
+/// Clones are handles to the same fabric; every object opened from it keeps it alive.
 ///
 /// ```
 /// use tokio_fabric::{Backend, Fabric, Hints};
@@ -130,7 +130,8 @@ pub struct Fabric {
 
 struct Inner {
     infos: Vec<Info>,
-    /// Whether the hints chose the local side: then connections leave from the Info's source.
+    /// Whether the hints chose the local address. If so, connections are made from the Info's
+    /// source.
     source_chosen: bool,
     transport: TransportOptions,
     dependents: Dependents,
@@ -237,8 +238,8 @@ impl Fabric {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] while domains or passive endpoints are open; the message names them. A
-    /// domain is open until it is closed, or its last handle is dropped and with it the handles of
-    /// everything that was opened in it. [`closed`](Self::closed) waits for all of them.
+    /// domain is open until it is closed, or until its last handle and the handles of all objects
+    /// that were opened in it are dropped. [`closed`](Self::closed) waits for all of them.
     pub fn close(&self) -> Result<()> {
         self.inner.dependents.close().map_err(|names| {
             Error::new(

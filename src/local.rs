@@ -7,10 +7,11 @@
 //! Elsewhere it sleeps in the epoll of a Tokio runtime. Several threads with a domain each use
 //! several processors.
 //!
-//! The future may await anything. Operations of its domain are fast. What belongs to Tokio (timers,
-//! sockets, tasks by `tokio::spawn`) belongs to a runtime of the call's own, which beside a ring
-//! runs on a thread `fabric-tokio`: each such event costs a wake-up from thread to thread.
-//! [`spawn`] starts tasks on the calling thread. The guide, chapter 12, has the rules.
+//! The future may await anything. Operations of its domain are fast. Tokio's timers, sockets and
+//! tasks (`tokio::spawn`) run in a Tokio runtime that the call creates. If the thread sleeps in a
+//! ring, this runtime has a thread `fabric-tokio`, and each of its events costs a wake-up from
+//! thread to thread. [`spawn`] starts tasks on the calling thread. The guide, chapter 12, has the
+//! rules.
 //!
 //! ```
 //! use tokio_fabric::{Driver, Event, Fabric, Hints, Result, local};
@@ -49,20 +50,22 @@ use crate::transport::is_within_block_on;
 
 /// Runs a future to its end on this thread, and the driver of `domain` between its polls.
 ///
-/// The domain has [`Driver::Local`](crate::Driver::Local), and may be opened on any thread. Nothing
-/// of it moves before this call: what was posted waits. When the future has ended, the tasks of
-/// [`spawn`] are dropped, and then the driver ends as with the end of a runtime: operations fail
-/// with [`ErrorKind::DriverGone`], and peers see their connections lost. To close gracefully, await
-/// [`Domain::close`] in the future.
+/// The domain has [`Driver::Local`](crate::Driver::Local), and may be opened on any thread. The
+/// domain makes no progress before this call: posted operations wait. When the future has ended,
+/// the tasks of [`spawn`] are dropped, and then the driver ends as when a runtime ends: operations
+/// fail with [`ErrorKind::DriverGone`], and peers see their connections lost. To close gracefully,
+/// await [`Domain::close`] in the future.
 ///
-/// While the future is polled, the domain makes no progress: code that blocks stops it, and so its
-/// peers. Tokio's cooperative budget holds for the future and for the tasks of [`spawn`].
+/// While the future is polled, the domain makes no progress: code that blocks stops the domain, and
+/// with it the peers. Tokio's cooperative budget holds for the future and for the tasks of
+/// [`spawn`].
 ///
-/// If the driver ends first (closed, or its ring is lost), the future runs on without it.
+/// If the driver ends first (the domain is closed, or the ring is lost), the future continues
+/// without it.
 ///
 /// # Panics
 /// In asynchronous code of Tokio's, as Tokio's own `block_on`; the domain is untouched then. A
-/// panic of the future leaves this call, once tasks and driver have ended.
+/// panic of the future propagates out of this call, once the tasks and the driver have ended.
 ///
 /// # Errors
 /// - [`ErrorKind::InvalidArgument`] if the domain has another driver.
@@ -78,10 +81,11 @@ pub fn block_on<F: Future>(domain: &Domain, future: F) -> Result<F::Output> {
     waiting.block_on(future)
 }
 
-/// Starts a task on this thread, beside the future of [`block_on`]. It need not be `Send`.
+/// Starts a task on this thread, which runs concurrently with the future of [`block_on`]. The task
+/// need not be `Send`.
 ///
 /// # Cancel safety
-/// Dropping the handle lets the task go on, until it ends or the `block_on` does. Aborting it drops
+/// If the handle is dropped, the task continues until it or the `block_on` ends. Aborting it drops
 /// its future.
 ///
 /// # Panics

@@ -2,7 +2,8 @@
 //! domain has `FI_AV_AUTH_KEY`.
 //!
 //! Invariant: the key that an address names is in the vector, since a key is not removed before its
-//! addresses. Locks: the lock of the addresses is taken under this one, never the other way round.
+//! addresses. Locks: the lock of the addresses may be taken while this lock is held, never the
+//! other way round.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +25,7 @@ struct KeyEntry {
     endpoints: Dependents,
 }
 
-/// A guard while which no key is removed.
+/// A guard that keeps all keys from being removed.
 pub(super) struct HeldKeys<'a> {
     _keys: MutexGuard<'a, BTreeMap<AuthKeyAddr, KeyEntry>>,
 }
@@ -44,7 +45,7 @@ impl AuthKeys {
         }
     }
 
-    /// Returns the name of this key, after inserting it if it is not there.
+    /// Returns the name of this key, and inserts the key first if the vector does not have it.
     fn insert(&self, key: AuthKey) -> AuthKeyAddr {
         let mut keys = self.keys.lock("insert an authorization key");
         let known = keys.iter().find(|(_, entry)| entry.key == key);
@@ -62,7 +63,8 @@ impl AuthKeys {
         keys.get(&addr).map(|entry| entry.key.clone())
     }
 
-    /// Keeps this key from being removed until the guard is dropped; `None` if it is not there.
+    /// Keeps this key from being removed until the guard is dropped; `None` if the vector does not
+    /// have the key.
     pub(super) fn hold(&self, addr: AuthKeyAddr) -> Option<HeldKeys<'_>> {
         let keys = self.keys.lock("hold an authorization key");
         keys.contains_key(&addr).then_some(HeldKeys { _keys: keys })

@@ -286,7 +286,7 @@ impl AddressVectorBuilder {
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the type that was asked for, if the domain's attribute allows it.
+/// Returns the requested type, if the domain's attribute allows it.
 fn allowed_type(asked: AvType, offered: AvType) -> Result<AvType> {
     match (asked, offered) {
         (AvType::Unspec, offered) => Ok(offered),

@@ -15,7 +15,7 @@ use crate::id::{AuthKeyAddr, FabricAddr, UserContext};
 /// The addresses to be inserted.
 #[derive(Clone, Debug)]
 pub(super) enum InsertSource {
-    /// Numeric addresses, each of which may be wrong by itself.
+    /// Numeric addresses, or the error of each one that is invalid.
     Addresses(Vec<Result<SocketAddr>>),
     /// Nodes and ports, with names that have to be looked up.
     Grid(Grid),
@@ -135,8 +135,8 @@ impl<T: Inserted> Insert<T> {
         self
     }
 
-    /// The authorization key of the peers (`FI_AUTH_KEY`): endpoints connect to them only if they
-    /// prove it. An address has at most one key. Default: none; the peers are then treated as
+    /// The authorization key of the peers (`FI_AUTH_KEY`): endpoints connect only to peers that
+    /// prove the key. An address has at most one key. Default: none; the peers are then treated as
     /// endpoints without a key.
     pub fn auth_key(mut self, key: AuthKeyAddr) -> Self {
         self.auth_key = Some(key);

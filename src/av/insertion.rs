@@ -41,11 +41,11 @@ use crate::sync::{ProgressWaiter, WaiterKey};
 /// the addresses stay.
 #[must_use = "an insertion that is dropped is undone"]
 pub struct Insertion<T: Inserted> {
-    /// `None` if it could not begin.
+    /// `None` if the insertion could not begin.
     vector: Option<AddressVector>,
     state: State,
     waiter: ProgressWaiter,
-    /// Its place among the insertions that wait.
+    /// The key of the insertion among those that wait.
     key: Option<WaiterKey>,
     _answer: PhantomData<fn() -> T>,
 }

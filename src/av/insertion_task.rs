@@ -1,5 +1,5 @@
 //! An insertion in progress: lookups on blocking threads, the slots of its addresses, and its
-//! completion, always in this order: result stored, events readable, wakers woken.
+//! completion, which always has this order: result stored, events readable, wakers woken.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -165,7 +165,7 @@ impl InsertionTask {
         self.end(open.reserved, addresses);
     }
 
-    /// Handles the drop of the future: addresses that are not inserted yet will not be, and
+    /// Handles the drop of the future: addresses that are not inserted yet are never inserted, and
     /// inserted ones are removed again, unless events have reported them.
     pub(super) fn abandon(&self) {
         let mut state = self.lock();

@@ -57,7 +57,7 @@ pub use insertion::Insertion;
 /// the name at an index.
 ///
 /// Clones are handles of the same vector; every method may be called from several tasks at a time.
-/// Dropping all handles needs no close.
+/// If all handles are dropped, the vector need not be closed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -90,7 +90,7 @@ struct Inner {
     symmetric: bool,
     /// Whether each insertion must give user ids.
     user_ids: bool,
-    /// Number of the highest bits of its addresses, which name a context of the peer.
+    /// How many of the highest bits of each address name a context of the peer.
     rx_ctx_bits: u32,
     /// `None` unless the domain has `FI_AV_AUTH_KEY`.
     auth_keys: Option<AuthKeys>,
@@ -99,9 +99,9 @@ struct Inner {
     events: Mutex<Option<(WeakEventQueue, Dependence)>>,
     run: Run,
     resolver: Resolver,
-    /// What the futures of insertions drive.
+    /// The progress that the futures of insertions drive.
     driven: ProgressList,
-    /// These futures, while they wait.
+    /// The futures of insertions that wait.
     waiting: Lock<Waiters>,
     dependents: Dependents,
     /// Keeps the domain open, under the vector's name, until the vector is closed.
@@ -117,7 +117,8 @@ struct WantedEvents {
 }
 
 impl Inner {
-    /// Has the futures of insertions drive this progress from now on, also those that wait already.
+    /// Makes the futures of insertions drive this progress from now on, including those that wait
+    /// already.
     fn drive(&self, progress: Option<&Arc<ManualProgress>>) {
         self.driven.add(progress, || {
             let mut wakes = WakeList::new();
@@ -126,7 +127,7 @@ impl Inner {
         });
     }
 
-    /// Registers the future of an insertion, which waits.
+    /// Registers the future of an insertion that waits.
     fn wait(&self, key: &mut Option<WaiterKey>, waker: &Waker) {
         let mut waiting = self.waiting.lock("wait for an insertion");
         let stale = waiting.register(key, waker);
@@ -157,7 +158,7 @@ impl Inner {
         }
     }
 
-    /// Returns the entry of this name, whichever context it names.
+    /// Returns the entry of this name, whichever context of the peer the name stands for.
     fn entry(&self, addr: FabricAddr) -> Result<Option<Entry>> {
         self.store.get(addr.split(self.rx_ctx_bits).0)
     }
@@ -175,7 +176,8 @@ impl Inner {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the addresses that are in the vector; returns for each whether it was.
+    /// Removes the addresses that are in the vector. Returns for each address whether it was
+    /// removed.
     fn remove(&self, addrs: &[FabricAddr]) -> Result<Vec<bool>> {
         let removed = self.store.remove(addrs)?;
         let count = removed.iter().filter(|removed| **removed).count();
@@ -218,8 +220,8 @@ impl Inner {
 }
 
 impl AddressVector {
-    /// Binds an event queue to the vector (`fi_av_bind`). It receives the events of insertions if
-    /// the vector was opened [`asynchronous`](AddressVectorBuilder::asynchronous).
+    /// Binds an event queue to the vector (`fi_av_bind`). The queue receives the events of
+    /// insertions if the vector was opened [`asynchronous`](AddressVectorBuilder::asynchronous).
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] if a queue is bound already; `fi_av(3)` does not define how to unbind
@@ -371,8 +373,8 @@ impl AddressVector {
 
     /// The name of one context of a peer, to be sent to or received from (`fi_rx_addr`): the
     /// context with this index, from 0, of a [scalable endpoint](crate::rdm::ScalableEndpoint). The
-    /// peer's own name stands for context 0. Whether the peer has such a context turns out when
-    /// something is posted to it. In every other respect the result names the same peer:
+    /// peer's own name stands for context 0. Whether the peer has such a context is known only when
+    /// an operation is posted to it. In every other respect the result names the same peer:
     /// [`lookup`](Self::lookup) and [`user_id`](Self::user_id) accept it, and it becomes invalid
     /// when the peer is removed.
     ///
@@ -443,7 +445,8 @@ impl AddressVector {
         self.inner.asynchronous
     }
 
-    /// True if it was opened for the same number of endpoints on each node (`FI_SYMMETRIC`).
+    /// True if the vector was opened for the same number of endpoints on each node
+    /// (`FI_SYMMETRIC`).
     pub fn is_symmetric(&self) -> bool {
         self.inner.symmetric
     }
@@ -497,7 +500,8 @@ impl AddressVector {
     }
 
     /// Returns how often addresses were removed: a result that was looked up since the last removal
-    /// is still valid. `None`: other processes remove addresses too, which is not counted.
+    /// is still valid. `None`: other processes remove addresses too, and their removals are not
+    /// counted.
     pub(crate) fn removals(&self) -> Option<u64> {
         self.inner.store.removals()
     }
@@ -535,8 +539,8 @@ impl AddressVector {
         })
     }
 
-    /// Returns the events of an insertion, in addition to its future; `None` for a vector that
-    /// inserts synchronously.
+    /// Returns the events that report an insertion in addition to its future; `None` for a vector
+    /// that inserts synchronously.
     fn events_of(&self, request: &Request) -> Result<Option<WantedEvents>> {
         if !self.inner.asynchronous {
             return Ok(None);

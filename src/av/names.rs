@@ -133,8 +133,8 @@ fn numeric_nodes(first: IpAddr, nodes: usize) -> Result<Vec<Node>> {
     })
 }
 
-/// Counts the number at the end of a name up, in its width: host09, host10. A domain may follow the
-/// host's name.
+/// Counts up the number at the end of a host's name, and keeps its width: host09, host10. A domain
+/// may follow the host's name.
 fn named_nodes(first: &str, nodes: usize) -> Result<Vec<Node>> {
     if first.is_empty() {
         return Err(invalid("node: an empty name".into()));

@@ -41,7 +41,8 @@ impl Store {
         }
     }
 
-    /// Commits an insertion: each address goes to its slot, the slots of failed ones are freed.
+    /// Commits an insertion: each address goes to its slot, and the slots of failed addresses are
+    /// freed.
     pub(super) fn commit(
         &self,
         reserved: ReservedSlots,
@@ -53,7 +54,8 @@ impl Store {
         }
     }
 
-    /// Removes the addresses that are in the vector; returns for each whether it was.
+    /// Removes the addresses that are in the vector. Returns for each address whether it was
+    /// removed.
     pub(super) fn remove(&self, addrs: &[FabricAddr]) -> Result<Vec<bool>> {
         match self {
             Store::Own { table, removals } => {

@@ -78,8 +78,8 @@ pub(super) struct Table {
     vector: u32,
     count_max: u32,
     slots: Vec<AddressSlot>,
-    /// The lowest is taken first: `fi_av(3)`, "inserted at the lowest index that corresponds to an
-    /// unused table location".
+    /// The lowest index is taken first: `fi_av(3)`, "inserted at the lowest index that corresponds
+    /// to an unused table location".
     free: BinaryHeap<Reverse<u32>>,
     by_address: HashMap<SocketAddr, u32>,
 }
@@ -219,8 +219,8 @@ impl Table {
         self.by_address.clear();
     }
 
-    /// Loads the next slot from a file. An address that another slot has already is found by the
-    /// first one.
+    /// Loads the next slot from a file. If another slot has the address already, lookups find the
+    /// first slot.
     pub(super) fn load(&mut self, slot: AddressSlot) {
         let index = self.slots.len() as u32;
         if slot.can_be_reserved() {

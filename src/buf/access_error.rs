@@ -5,19 +5,20 @@ use std::io;
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::sync::GateError;
 
-/// Why a copy from or to memory did not happen, or not all of it.
+/// The reason why a copy from or to memory failed or ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessError {
-    /// The region's gate refused.
+    /// The region's gate refused the access.
     Closed(GateError),
-    /// The system's error number; `EFAULT` if a page is not there. Only address ranges fail so.
+    /// The system's error number; `EFAULT` if a page is missing. Only accesses to address ranges
+    /// fail with it.
     Fault(i32),
-    /// The owner of device memory did not copy it: the error number that its function gave.
+    /// The owner's function that copies device memory failed with this error number.
     Owner(i32),
 }
 
 impl AccessError {
-    /// A page is not there.
+    /// A page is missing.
     pub(crate) const NO_PAGE: AccessError = AccessError::Fault(libc::EFAULT);
 
     pub(crate) fn fault(error: &io::Error) -> Self {

@@ -19,8 +19,8 @@ impl Payload {
 
     /// Calls `change` with the offset in the payload and the value of each number of `size` bytes
     /// (at the front of an array), and stores the result atomically, if there is one; calls it
-    /// again if the number changed in between. If a gate refuses, no number is changed; if a
-    /// device's owner fails, only the numbers before that are. The payload has been
+    /// again if the number changed in between. If a gate refuses, no number is changed; if the
+    /// owner of device memory fails, only the numbers before that are changed. The payload has been
     /// [checked](Self::check_atomics).
     pub(crate) fn update_each(
         &self,

@@ -1,8 +1,8 @@
 //! The traits of a region's memory (its domain, rights and flags), and the counters and endpoints
 //! that are bound to it (`fi_mr_bind` of `fi_mr(3)`).
 //!
-//! Invariant: once frozen, nothing is bound any more. The list's lock is taken under a
-//! connection's, so nothing that is bound is called, or dropped, while it is held.
+//! Invariant: once frozen, nothing is bound any more. The list's lock is taken while a connection's
+//! lock is held, so no bound object is called or dropped while the list is locked.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,29 +17,29 @@ use crate::sync::{Attachable, Keep, Lock, WakeList};
 /// The properties that a region has from its registration on.
 #[derive(Clone, Debug)]
 pub(crate) struct RegionTraits {
-    /// Access rights, in libfabric's bits; judged by `mr`.
+    /// Access rights, in libfabric's bits, which `mr` interprets.
     pub(crate) rights: u64,
-    /// Flags of the registration, in libfabric's bits; judged by `mr`.
+    /// Flags of the registration, in libfabric's bits, which `mr` interprets.
     pub(crate) flags: u64,
     /// The domain it is registered with.
     pub(crate) domain: Option<DomainId>,
-    /// Counters may be bound to it.
+    /// Counters may be bound to the region.
     pub(crate) counts_events: bool,
-    /// It was registered without the flag that binding a counter takes (`FI_MR_RMA_EVENT`).
+    /// The region was registered without the flag that binding a counter needs (`FI_MR_RMA_EVENT`).
     pub(crate) lacks_event_flag: bool,
-    /// It is refused until it is enabled.
+    /// Accesses to the region are refused until it is enabled.
     pub(crate) disabled: bool,
-    /// Only endpoints bound to it may use it (`FI_MR_ENDPOINT`).
+    /// Only endpoints that are bound to the region may use it (`FI_MR_ENDPOINT`).
     pub(crate) by_endpoint: bool,
     /// Only pages that a registration or refresh found present may be accessed
     /// (`FI_MR_MMU_NOTIFY`).
     pub(crate) notified_pages: bool,
-    /// How its bytes are copied, if they are of a device.
+    /// The functions that copy the region's bytes, if it is device memory.
     pub(crate) hmem: Option<SharedHmemOps>,
 }
 
 impl RegionTraits {
-    /// A region without restrictions but these rights.
+    /// The traits of a region with these rights and no other restrictions.
     #[cfg(any(test, loom))]
     pub(crate) fn plain(rights: u64) -> Self {
         RegionTraits {
@@ -58,9 +58,9 @@ impl RegionTraits {
 
 /// The kind of a bound object.
 enum Bound {
-    /// It counts accesses that need one of these rights, in libfabric's bits.
+    /// Counts accesses that need one of these rights, in libfabric's bits.
     Counter { rights: u64 },
-    /// Peers and operations may use the region through it.
+    /// Peers and operations may use the region through this endpoint.
     Endpoint {
         id: EndpointId,
         /// Counts the region among those of the endpoint, where these are limited.
@@ -108,7 +108,7 @@ impl Attached {
         self.backed.as_ref()
     }
 
-    /// Binds a counter. False: nothing may be bound any more.
+    /// Binds a counter. Returns false if nothing may be bound any more.
     pub(crate) fn bind_counter(
         &self,
         rights: u64,
@@ -122,7 +122,7 @@ impl Attached {
         bound
     }
 
-    /// Binds an endpoint. False: nothing may be bound any more.
+    /// Binds an endpoint. Returns false if nothing may be bound any more.
     pub(crate) fn bind_endpoint(
         &self,
         id: EndpointId,
@@ -144,7 +144,7 @@ impl Attached {
         !bindings.frozen
     }
 
-    /// Freezes the bindings: nothing is bound from now on. Returns whether an endpoint was.
+    /// Freezes the bindings: nothing is bound from now on. Returns whether an endpoint is bound.
     pub(crate) fn freeze(&self) -> bool {
         let mut bindings = self.bindings.lock("end the bindings of a region");
         bindings.frozen = true;
@@ -156,7 +156,8 @@ impl Attached {
         self.bindings.lock("look for an endpoint").has_endpoint()
     }
 
-    /// Returns the names of bound objects that are still open, for a Busy answer; `None`: none is.
+    /// Returns the names of bound objects that are still open, for a Busy error; `None`: none is
+    /// open.
     pub(crate) fn open_names(&self) -> Option<String> {
         // An endpoint is asked, and perhaps dropped, without the list's lock: its connection takes
         // that lock while it holds its own.
@@ -183,7 +184,7 @@ impl Attached {
                 .any(|it| matches!(it.what, Bound::Endpoint { id, .. } if id == endpoint))
     }
 
-    /// The endpoints through which alone the region may be used; `None`: all.
+    /// The only endpoints through which the region may be used; `None`: all.
     #[inline]
     pub(crate) fn endpoints(&self) -> Option<Box<[EndpointId]>> {
         self.traits.by_endpoint.then(|| {

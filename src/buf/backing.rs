@@ -21,8 +21,8 @@ impl RegionMemory {
     /// values. Blocks for as long as the kernel needs to find and clear the pages: call it off the
     /// runtime's workers, by chunks, and check in between whether the registration was dropped.
     ///
-    /// Fails with `BadState` if the region is closed or quiesced, and with the system's own kind if
-    /// memory cannot be had (a page that faults, poisoned memory).
+    /// Fails with `BadState` if the region is closed or quiesced, and with the kind of the system's
+    /// error if memory is not available (a page that faults, poisoned memory).
     pub(crate) fn fault_in(&self, from: usize, len: usize) -> Result<()> {
         let _entry = self
             .gate()
@@ -40,8 +40,8 @@ impl RegionMemory {
     pub(crate) fn fault_in_and_record(&self, from: usize, len: usize) -> Result<()> {
         match self.gate().enter(Role::Local) {
             Ok(_entry) => self.fault_in(from, len)?,
-            // The refresh excludes closing, so owned memory stays allocated; address ranges are
-            // followed by the kernel alone.
+            // The refresh excludes closing, so owned memory stays allocated; only the kernel
+            // dereferences address ranges.
             Err(GateError::Refreshing) => self
                 .try_each(from, len, |segment, at, len| {
                     let part = segment.span().part(at, len);
@@ -54,14 +54,14 @@ impl RegionMemory {
         Ok(())
     }
 
-    /// False for a device's memory, which is there from the start: no page of it is looked for, nor
-    /// kept.
+    /// False for device memory, which is always present: its pages are neither looked up nor
+    /// recorded.
     pub(crate) fn has_pages(&self) -> bool {
         self.device().is_none()
     }
 
-    /// Makes the bytes of a range persistent, as far as its file does. Blocks for as long as the
-    /// device takes. To be called while a lease is held.
+    /// Makes the bytes of a range as persistent as its file is. Blocks for as long as the device
+    /// takes. To be called while a lease is held.
     pub(super) fn flush(&self, from: usize, len: usize) -> io::Result<()> {
         self.try_each(from, len, |segment, at, len| {
             range::synchronize(segment.span().part(at, len))
@@ -115,7 +115,7 @@ impl RegionMemory {
         Ok(())
     }
 
-    /// True if anything may write to the region: then its pages must be there for writing.
+    /// True if anything may write to the region: then its pages must be present for writing.
     fn is_written(&self) -> bool {
         self.is_writable() && (!self.is_kernel_only() || self.rights() & WRITING_RIGHTS != 0)
     }

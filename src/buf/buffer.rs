@@ -1,4 +1,4 @@
-//! A buffer given back without its type.
+//! A returned buffer with its type erased.
 
 use std::fmt;
 use std::ops::Deref;
@@ -29,14 +29,14 @@ use super::traits::{Convert, IoBuf};
 /// # Ok(()) }
 /// ```
 pub struct Buffer {
-    /// No operation has its span.
+    /// Invariant: no operation has the buffer's span.
     owned: OwnedBuffer,
 }
 
 impl Buffer {
     #[inline]
     pub(crate) fn new(mut owned: OwnedBuffer) -> Self {
-        // Capacity that no operation has received into is none of its bytes.
+        // Capacity that no operation has received into is not part of the buffer's bytes.
         owned.cut_spare(0);
         Buffer { owned }
     }

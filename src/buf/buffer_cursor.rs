@@ -1,9 +1,9 @@
-//! A buffer, or a slice of a region, that receives many messages, one behind the other.
+//! A buffer, or a slice of a region, that receives many messages, one after the other.
 //!
 //! Each message has a part of its own. Parts do not overlap, since each begins where the last one
-//! ended; so the owner of a part of a buffer, a window ([`OwnedBuffer::window`]), has its bytes
-//! alone, as the owner of a whole buffer has (memory-model rule 1). A part of a slice is inside the
-//! region's gate by itself, as any operation on it is (rule 4).
+//! ended; so a part of a buffer, a window ([`OwnedBuffer::window`]), owns its bytes exclusively, as
+//! a whole buffer does (memory-model rule 1). A part of a slice has its own entry in the region's
+//! gate, as any operation on the region has (rule 4).
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct BufferCursor {
     whole: Whole,
     /// Bytes allocated.
     at: usize,
-    /// It allocates nothing once fewer bytes are left.
+    /// The cursor allocates nothing once fewer bytes than this are left.
     free_min: usize,
 }
 
@@ -51,7 +51,7 @@ impl BufferCursor {
         })
     }
 
-    /// Where the whole begins; see [`Payload::begin`].
+    /// The address or offset at which the whole begins; see [`Payload::begin`].
     pub(crate) fn begin(&self) -> usize {
         match &self.whole {
             Whole::Buffer(whole) => whole.span().addresses().start,
@@ -102,7 +102,7 @@ impl BufferCursor {
         }
     }
 
-    /// Returns the whole, if it is a slice, or a buffer of which no window exists.
+    /// Returns the whole, if it is a slice, or a buffer without remaining windows.
     pub(crate) fn into_payload(self) -> Payload {
         match self.whole {
             Whole::Buffer(whole) => {

@@ -107,7 +107,7 @@ impl IoBuf for Buffer {}
 
 macro_rules! convert_for_registration {
     ($($buffer:ty, $back:ident;)*) => {$(
-        /// Only for registration: it is no buffer of an operation by itself.
+        /// Only for registration: it cannot be the buffer of an operation itself.
         impl Convert for $buffer {
             const IS_OWNED: bool = false;
 
@@ -273,7 +273,7 @@ fn all_back<B, const N: usize>((error, back): Refused<Vec<B>>) -> Refused<[B; N]
 }
 
 fn total_len<B: Convert>(buffers: &[B]) -> usize {
-    // Saturates only for lists whose every limit is exceeded long before.
+    // Saturates only for lists that exceed every limit long before.
     buffers
         .iter()
         .fold(0, |sum, buffer| sum.saturating_add(buffer.buffer_len()))

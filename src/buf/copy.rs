@@ -13,13 +13,13 @@
 //! whole life, to exactly one *cell*: the largest aligned block of 8, 4, 2 or 1 bytes around it
 //! that lies within the segment (smaller than 8 only before the first word and after the last).
 //! Each access of this process to a cell is an atomic access of the cell's own size, relaxed: two
-//! of our threads therefore never race on a location, nor with different sizes. What is smaller
-//! than its cell is taken out of a load of the whole cell, or put in by compare-and-exchange, which
-//! writes the neighbours back only if they have not changed since they were read, so no neighbour's
-//! update is lost, not even one by the kernel. The kernel's accesses are not part of the Rust
-//! program; to it they are like relaxed accesses by bytes, and a copy beside them yields old and
-//! new bytes mixed, which is what `fi_rma(3)` grants to unsynchronised accesses. These copies order
-//! nothing: completions and the gate do.
+//! of our threads therefore never race on a location, nor with different sizes. A read of less than
+//! a cell loads the whole cell. A write of less than a cell is a compare-and-exchange, which writes
+//! the neighbouring bytes back only if they have not changed since they were read, so no update of
+//! a neighbour is lost, not even one by the kernel. The kernel's accesses are not part of the Rust
+//! program; for the program they are like relaxed accesses by bytes, and a concurrent copy yields a
+//! mix of old and new bytes, which is what `fi_rma(3)` grants to unsynchronised accesses. These
+//! copies order nothing: completions and the gate do.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed};
@@ -68,8 +68,9 @@ pub(super) unsafe fn zero_plain(into: Span) {
 ///
 /// # Safety
 /// - `segment` is one whole segment of writable region memory, or one whole mapping of memory that
-///   another process writes or reads, there during the whole call, and
-/// - all of this process touches it through the shared functions of this module only, meanwhile.
+///   another process writes or reads, and stays mapped during the whole call, and
+/// - during the call, this process touches the segment only through the shared functions of this
+///   module.
 pub(crate) unsafe fn read_shared(segment: Span, offset: usize, into: &mut [u8]) {
     let into = Span::new(into.as_mut_ptr(), into.len());
     // SAFETY: `into` is a unique reference; the rest is the caller's promise.
@@ -166,8 +167,8 @@ pub(super) unsafe fn copy_shared(from: Span, from_at: usize, to: Span, to_at: us
         unsafe { write_shared(to, to_at + begin, few) };
     };
     let past_word = |span: Span, at: usize| span.as_ptr().addr().wrapping_add(at) % WORD;
-    // From here on words are stored whole. Each is put together of the two words of the source that
-    // it lies in, if it does not lie in one: those are within the segment too.
+    // From here on whole words are stored. A word that lies across two words of the source is
+    // combined from both, which are within the segment too.
     let mut head = (WORD - past_word(to, to_at)) % WORD;
     let past = past_word(from, from_at + head);
     if from_at + head < past {
@@ -205,7 +206,7 @@ pub(super) unsafe fn copy_shared(from: Span, from_at: usize, to: Span, to_at: us
 /// `change` with the value and stores the result by compare-and-exchange, again from the start if
 /// the value changed in between; stores nothing for `None`. The load acquires, the store releases.
 /// The bytes are at the front of the arrays. `None` if the address is not a multiple of the size,
-/// or the bytes are not all within the segment; else the value before.
+/// or the bytes are not all within the segment; otherwise the previous value.
 ///
 /// # Safety
 /// As for [`read_shared`].
@@ -242,16 +243,16 @@ pub(super) unsafe fn update_shared(
     }
 }
 
-/// Makes the page of the byte at `offset` present and private by a write that changes nothing, also
-/// beside other writers.
+/// Makes the page of the byte at `offset` present and private by a write that changes nothing.
+/// Others may write at the same time.
 ///
 /// # Safety
 /// As for [`read_shared`].
 pub(super) unsafe fn touch_shared(segment: Span, offset: usize) {
     assert_within(segment, offset, 1);
     let cell = Cell::at(segment, offset);
-    // An exchange of a value for itself, and not an `or` with zero: compilers turn the latter into
-    // a read, and a read maps the shared zero page.
+    // An exchange of a value for itself, not an `or` with zero: compilers turn an `or` with zero
+    // into a read, and a read maps the shared zero page.
     // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
     let seen = unsafe { cell.load(segment, Relaxed) };
     // SAFETY: as above.
@@ -318,7 +319,7 @@ impl Cell {
         bytes
     }
 
-    /// Replaces the cell's bytes with `new` if they are `old`; else returns what they are.
+    /// Replaces the cell's bytes with `new` if they are `old`; otherwise returns the current bytes.
     ///
     /// # Safety
     /// As for [`read_shared`]; `self` is a cell of `segment`.

@@ -1,7 +1,7 @@
-//! Where bytes are copied from, and where to: a slice, or memory that is shared with others.
+//! Sources and destinations of copies: a slice, or memory that is shared with others.
 //!
-//! A payload is copied between its own memory and either of them by one function for each
-//! direction. So what goes through memory that two processes share is copied once.
+//! For each direction, one function copies between the memory of a payload and either of these. So
+//! bytes that go through memory that two processes share are copied only once.
 
 use std::marker::PhantomData;
 use std::mem;
@@ -23,7 +23,7 @@ pub(crate) struct SharedBytes<'a> {
 
 impl SharedBytes<'_> {
     /// # Safety
-    /// As for [`copy::read_shared`], for as long as the value is there.
+    /// As for [`copy::read_shared`], for as long as the value exists.
     unsafe fn new(segment: Span, at: usize, len: usize) -> Self {
         let end = at.checked_add(len);
         assert!(
@@ -60,7 +60,7 @@ impl SharedBytes<'_> {
         unsafe { copy::write_shared(self.segment, self.at, from) }
     }
 
-    /// Calls `pass` with one part after the other, its place, and room for its bytes.
+    /// Calls `pass` with each part in order, its offset, and room for its bytes.
     fn try_blocks<E>(
         &mut self,
         mut pass: impl FnMut(&Self, usize, &mut [u8]) -> Result<(), E>,
@@ -87,7 +87,7 @@ impl<'a> CopyFrom<'a> {
     /// Bytes of a segment of shared memory.
     ///
     /// # Safety
-    /// As for [`copy::read_shared`], for as long as the value is there.
+    /// As for [`copy::read_shared`], for as long as the value exists.
     #[inline]
     pub(crate) unsafe fn shared(segment: Span, at: usize, len: usize) -> Self {
         // SAFETY: the caller's promise.
@@ -102,7 +102,7 @@ impl<'a> CopyFrom<'a> {
         }
     }
 
-    /// Takes the first bytes, which must be there.
+    /// Takes the first `len` bytes, which must exist.
     #[inline]
     pub(super) fn split_front(&mut self, len: usize) -> CopyFrom<'a> {
         match self {
@@ -158,7 +158,7 @@ impl<'a> CopyFrom<'a> {
         }
     }
 
-    /// Calls `write` with the bytes as slices, and the place of each.
+    /// Calls `write` with the bytes as slices, and the offset of each.
     pub(super) fn try_slices<E>(
         &mut self,
         mut write: impl FnMut(usize, &[u8]) -> Result<(), E>,
@@ -183,7 +183,7 @@ impl<'a> CopyTo<'a> {
     /// Room in a segment of shared memory.
     ///
     /// # Safety
-    /// As for [`copy::write_shared`], for as long as the value is there.
+    /// As for [`copy::write_shared`], for as long as the value exists.
     #[inline]
     pub(crate) unsafe fn shared(segment: Span, at: usize, len: usize) -> Self {
         // SAFETY: the caller's promise.
@@ -198,7 +198,7 @@ impl<'a> CopyTo<'a> {
         }
     }
 
-    /// Takes the room of the first bytes, which must be there.
+    /// Takes the room of the first `len` bytes, which must exist.
     #[inline]
     pub(super) fn split_front(&mut self, len: usize) -> CopyTo<'a> {
         match self {
@@ -211,7 +211,7 @@ impl<'a> CopyTo<'a> {
         }
     }
 
-    /// Fills all of it from a slice of the same length.
+    /// Fills the room from a slice of the same length.
     #[inline]
     pub(crate) fn write(&mut self, from: &[u8]) {
         debug_assert_eq!(self.len(), from.len());
@@ -221,7 +221,7 @@ impl<'a> CopyTo<'a> {
         }
     }
 
-    /// Fills all of it from exclusive memory of the same length.
+    /// Fills the room from exclusive memory of the same length.
     ///
     /// # Safety
     /// As for [`copy::read_plain`].
@@ -237,7 +237,7 @@ impl<'a> CopyTo<'a> {
         }
     }
 
-    /// Fills all of it from `at` of a segment of shared memory.
+    /// Fills the room from `at` of a segment of shared memory.
     ///
     /// # Safety
     /// As for [`copy::read_shared`].
@@ -254,7 +254,7 @@ impl<'a> CopyTo<'a> {
         }
     }
 
-    /// Calls `read` to fill it by slices, with the place of each.
+    /// Calls `read` to fill the room slice by slice, with the offset of each.
     pub(super) fn try_slices<E>(
         &mut self,
         mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,

@@ -1,16 +1,16 @@
 //! Memory that only its owner can copy: of a GPU, say, behind addresses that mean nothing to this
 //! process (`FI_HMEM`, `fi_mr(3)`; `FI_SET_OPS_HMEM_OVERRIDE`, `fi_domain(3)`).
 //!
-//! Nothing here follows an address of it. Every byte that goes into such memory or comes out of it
-//! passes the functions of [`HmemOps`], in pieces.
+//! The library never dereferences an address of such memory. Only the functions of [`HmemOps`] move
+//! its bytes, in pieces.
 //!
-//! So no transport gets a span of it. It is received through staging buffers, and sent from a
-//! bounce buffer in its frame (`send_batch.rs`), which is filled before the frame is handed out and
-//! again each time it has gone; a frame with more to come ends its batch. A copy that fails before
-//! its frame is handed out takes the frame back with its credit, or withdraws what was announced;
-//! later it ends the connection. Where the owner says that copies may wait
-//! ([`HmemOps::may_block`]), blocking threads make the turns of the domain's ports, and what
-//! becomes due for a port meanwhile is noted (`progress/blocking_turns.rs`).
+//! So no transport gets a span of it. Receives go through staging buffers. Sends go through a
+//! bounce buffer in the frame (`send_batch.rs`), which is filled before the frame is handed out,
+//! and again each time its bytes have gone out; a frame with more bytes to come ends its batch. If
+//! a copy fails before its frame is handed out, the frame is taken back with its credit, or the
+//! announced message is withdrawn; if it fails later, the connection ends. If copies may block
+//! ([`HmemOps::may_block`]), blocking threads make the turns of the domain's ports, and work that
+//! becomes due for a port meanwhile is recorded (`progress/blocking_turns.rs`).
 
 use std::any::Any;
 use std::fmt;
@@ -205,7 +205,7 @@ impl<'a> HmemIov<'a> {
         self.spans.iter().filter_map(move |span| {
             let skipped = skip.min(span.len as u64);
             skip -= skipped;
-            // No more than a span is long.
+            // At most the length of the span.
             let len = left.min(span.len - skipped as usize);
             left -= len;
             (len > 0).then_some(HmemSpan {
@@ -323,8 +323,8 @@ pub(super) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Joins these buffers; `None` if they are not all of one interface and device, or if it has no
-    /// owner that copies.
+    /// Joins these buffers; `None` if they are not all of one interface and device, or if there are
+    /// no functions that copy them.
     pub(super) fn of(buffers: &[OwnedBuffer], ops: Option<&SharedHmemOps>) -> Option<Self> {
         let mut owner = None;
         let mut spans = Vec::with_capacity(buffers.len());
@@ -357,7 +357,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Copies out of the memory. A failure may leave pieces before it copied.
+    /// Copies out of the memory. If it fails, earlier pieces may have been copied.
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         for (at, piece) in into.chunks_mut(DEVICE_PIECE_MAX).enumerate() {
             let (at, asked) = (offset + at * DEVICE_PIECE_MAX, piece.len());
@@ -367,7 +367,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Copies into the memory. A failure may leave pieces before it copied.
+    /// Copies into the memory. If it fails, earlier pieces may have been copied.
     pub(super) fn write(&self, offset: usize, from: &[u8]) -> Result<(), AccessError> {
         for (at, piece) in from.chunks(DEVICE_PIECE_MAX).enumerate() {
             let at = offset + at * DEVICE_PIECE_MAX;

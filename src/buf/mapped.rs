@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The size of a huge page: what x86-64 and 64-bit ARM with 4 KiB pages have.
 const HUGE_PAGE: usize = 2 << 20;
-/// Where the system says whether it makes huge pages of ordinary memory.
+/// The file that says whether the system makes huge pages of ordinary memory.
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// The kind of pages that the system has provided for a [`MappedBuffer`].
@@ -112,8 +112,8 @@ impl MappedBuffer {
     /// As for [`new`](Self::new). A system without huge pages is not an error.
     pub fn huge(len: usize) -> Result<MappedBuffer> {
         let mapped = whole_pages(len, HUGE_PAGE)?;
-        // Without NORESERVE: pages of the pool are promised now, or the mapping fails, and touching
-        // them later cannot.
+        // Without NORESERVE: pages of the pool are reserved now, or the mapping fails; touching
+        // them later cannot fail.
         if let Ok(start) = map(mapped, MapFlags::HUGETLB | MapFlags::HUGE_2MB) {
             return Ok(Self::own(start, len, mapped, PageKind::Huge));
         }
@@ -156,18 +156,18 @@ impl MappedBuffer {
         self.pages
     }
 
-    /// Takes the buffer apart: where it is, how many bytes are mapped there, and in which pages.
-    /// Nothing is freed.
+    /// Takes the buffer apart into its span, the number of mapped bytes and the kind of their
+    /// pages. Nothing is freed.
     #[inline]
     pub(super) fn into_parts(self) -> (Span, usize, PageKind) {
         let it = ManuallyDrop::new(self);
         (Span::new(it.start.as_ptr(), it.len), it.mapped, it.pages)
     }
 
-    /// Puts it together again.
+    /// Puts a buffer together again.
     ///
     /// # Safety
-    /// The parts are what [`MappedBuffer::into_parts`] gave, and this is their only use.
+    /// The parts are those that [`MappedBuffer::into_parts`] returned, and this is their only use.
     #[inline]
     pub(super) unsafe fn from_parts(span: Span, mapped: usize, pages: PageKind) -> Self {
         MappedBuffer {

@@ -28,8 +28,8 @@ impl Memory {
         }
     }
 
-    /// Where it begins, to be compared with other parts of the same buffer or region: the address
-    /// of a buffer's first byte, the place in a region.
+    /// The beginning of this part, to be compared with other parts of the same buffer or region:
+    /// the address of a buffer's first byte, or the offset in a region.
     pub(super) fn begin(&self) -> usize {
         match self {
             Memory::Owned(owned) => owned.span().addresses().start,
@@ -37,7 +37,7 @@ impl Memory {
         }
     }
 
-    /// True if it may be received into.
+    /// True if a message may be received into this part.
     pub(crate) fn is_writable(&self) -> bool {
         match self {
             Memory::Owned(owned) => owned.is_writable(),
@@ -48,9 +48,9 @@ impl Memory {
 
 /// An operation's use of a range of a region.
 ///
-/// A local operation is inside the gate from its post to its end, so its memory is there all the
-/// time. A peer's is not: it enters for each copy or kernel operation
-/// ([`Payload::lease`](super::Payload::lease)), and finds the gate shut once the region is revoked.
+/// A local operation is inside the gate from its post to its end, so its memory stays allocated. A
+/// peer's operation is not: it enters for each copy or kernel operation
+/// ([`Payload::lease`](super::Payload::lease)), and is refused once the region is revoked.
 pub struct RegionUse {
     memory: Arc<RegionMemory>,
     offset: usize,
@@ -94,7 +94,7 @@ impl RegionUse {
         &self.memory
     }
 
-    /// Where in the region it begins, in bytes.
+    /// Offset of the use in the region, in bytes.
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
@@ -120,14 +120,14 @@ impl RegionUse {
         self.memory.probe(self.offset, self.len, for_writing)
     }
 
-    /// A part of a local use, which is inside the gate by itself.
+    /// Returns a part of a local use, with its own entry in the gate.
     pub(super) fn part(&self, at: usize, len: usize) -> RegionUse {
         let entry = self.entry.as_ref().map(GateGuard::another);
         debug_assert!(entry.is_some(), "the operation has not ended");
         Self::new(Arc::clone(&self.memory), self.offset + at, len, entry)
     }
 
-    /// Returns where it begins in another use; `None` if that is of another region, or begins
+    /// Returns the offset of this use in `whole`; `None` if `whole` is of another region, or begins
     /// later.
     pub(super) fn place_in(&self, whole: &RegionUse) -> Option<usize> {
         let is_within = Arc::ptr_eq(&self.memory, &whole.memory);
@@ -135,7 +135,7 @@ impl RegionUse {
         place.filter(|_| is_within)
     }
 
-    /// Splits the first `len` bytes, fewer than there are, off a peer's use.
+    /// Splits the first `len` bytes off a peer's use, which has more bytes.
     pub(super) fn split_front(&mut self, len: usize) -> RegionUse {
         debug_assert!(self.entry.is_none(), "a local use is whole");
         let front = Self::remote(Arc::clone(&self.memory), self.offset, len);
@@ -164,7 +164,7 @@ impl RegionUse {
         unsafe { self.memory.write_inside(self.offset + at, bytes) }
     }
 
-    /// Copies from `at` of the range, all of which must be within.
+    /// Copies from `at` of the range; all bytes to copy must lie within.
     pub(super) fn copy_out(&self, at: usize, into: CopyTo<'_>) -> Result<(), AccessError> {
         let _lease = self.lease()?;
         // SAFETY: an entry is held to the end: the use's own, or the one just taken.

@@ -13,7 +13,7 @@
 //!
 //! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
 //! however often the `OwnedBuffer` is moved. There are three exceptions: the span of a range may be
-//! unmapped, and only the kernel touches its bytes; the span of a device is never followed; of
+//! unmapped, and only the kernel touches its bytes; the span of a device is never dereferenced; of
 //! offered capacity only the first `written` bytes are initialised, and no others are ever read or
 //! given back. Only the owner of an `OwnedBuffer` gives others its span. No writer ever gets the
 //! span of a buffer that is not [writable](OwnedBuffer::is_writable).
@@ -39,7 +39,7 @@ use super::range;
 use super::span::Span;
 use crate::log::hold_event;
 
-/// How the bytes of a span are owned, and what they become again.
+/// How the bytes of a span are owned, and which type they become again.
 enum Owner {
     Vec {
         capacity: usize,
@@ -79,7 +79,7 @@ enum Owner {
 /// The buffers of a region, in order. One, the usual case, takes no allocation.
 pub type OwnedBuffers = SmallVec<[OwnedBuffer; 1]>;
 
-/// One buffer of the user's, owned but taken apart. Dropping it frees the buffer as its own type
+/// A buffer that the user passed in, taken apart. Dropping it frees the buffer as its own type
 /// would.
 pub struct OwnedBuffer {
     span: Span,
@@ -104,7 +104,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// Creates a window of shared memory, which comes back from its region as a window.
+    /// Creates a window of shared memory, which its region returns as a window.
     pub(super) fn shared_window(
         whole: &Arc<OwnedBuffer>,
         offset: usize,
@@ -122,13 +122,13 @@ impl OwnedBuffer {
         matches!(self.owner, Owner::SharedWindow(_))
     }
 
-    /// True if no slice of its bytes is ever made: they may not be there, are a device's, or others
-    /// write them.
+    /// True if no slice may be made of the bytes: they may not be mapped, belong to a device, or
+    /// are written by others.
     pub(super) fn is_opaque(&self) -> bool {
         self.is_range() || self.is_shared_window() || self.is_of_device()
     }
 
-    /// True if its addresses are a device's, which are never followed.
+    /// True if its addresses are those of a device, which are never dereferenced.
     #[inline]
     pub(crate) fn is_of_device(&self) -> bool {
         self.device_place().is_some()
@@ -143,10 +143,10 @@ impl OwnedBuffer {
         }
     }
 
-    /// Creates a window: a part of a buffer with many owners, and one more owner of it. For the
-    /// memory of a region that never gives it back, since others share the bytes; and for messages
-    /// that land in one buffer, each in a window of its own that overlaps no other
-    /// (`buffer_cursor`).
+    /// Creates a window: a part of a buffer with many owners, and one more owner of that buffer. It
+    /// is used for the memory of a region that never returns it, since others share the bytes; and
+    /// for messages that are received into one buffer, each in a window of its own that overlaps no
+    /// other (`buffer_cursor`).
     #[inline]
     pub(crate) fn window(whole: &Arc<OwnedBuffer>, offset: usize, len: usize) -> OwnedBuffer {
         OwnedBuffer {
@@ -155,7 +155,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// Returns the buffer that it is a window of, if it is one.
+    /// Returns the whole buffer, if this is a window.
     pub(crate) fn as_window(&self) -> Option<&Arc<OwnedBuffer>> {
         match &self.owner {
             Owner::Window(whole) => Some(whole),
@@ -163,7 +163,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// Returns which bytes of this buffer it is a window of, if it is.
+    /// Returns the range of `whole` that this is a window of; `None` if it is no window of `whole`.
     pub(super) fn place_in(&self, whole: &Arc<OwnedBuffer>) -> Option<Range<usize>> {
         if !Arc::ptr_eq(self.as_window()?, whole) {
             return None;
@@ -211,7 +211,8 @@ impl OwnedBuffer {
         }
     }
 
-    /// True for a range of addresses, whose bytes only the kernel touches: there may be none.
+    /// True for a range of addresses, which need not be mapped, and whose bytes only the kernel
+    /// touches.
     #[inline]
     pub(crate) fn is_range(&self) -> bool {
         match &self.owner {
@@ -221,12 +222,13 @@ impl OwnedBuffer {
         }
     }
 
-    /// True if it is a range of addresses behind which files are mapped, shared with them.
+    /// True if it is a range of addresses that is a shared mapping of files.
     pub(crate) fn is_shared_file(&self) -> io::Result<bool> {
         Ok(self.is_range() && range::is_shared_file(self.span)?)
     }
 
-    /// True if the span goes beyond the last address, as only a span can that the user named.
+    /// True if the span goes beyond the last address, which is possible only for a span that the
+    /// user named.
     #[inline]
     pub(crate) fn wraps_around(&self) -> bool {
         let start = self.span.as_ptr().addr();
@@ -238,7 +240,7 @@ impl OwnedBuffer {
         self.span.len()
     }
 
-    /// Where the bytes are. A caller that gives this to the kernel keeps `self` until the kernel is
+    /// The span of the bytes. A caller that gives it to the kernel keeps `self` until the kernel is
     /// done.
     #[inline]
     pub(crate) fn span(&self) -> Span {
@@ -273,13 +275,13 @@ impl OwnedBuffer {
         Some(unsafe { slice::from_raw_parts_mut(span.as_ptr(), span.len()) })
     }
 
-    /// Copies `bytes` to `offset`, all of which must lie within.
+    /// Copies `bytes` to `offset`; all of them must lie within the buffer.
     ///
     /// # Safety
     /// Nothing touches that range through the span meanwhile.
     #[inline]
     pub(super) unsafe fn write(&mut self, offset: usize, bytes: &CopyFrom<'_>) {
-        // Writing to what may be read-only memory must not depend on a debug assertion.
+        // Checked in every build, since the memory might be read-only.
         assert!(
             self.is_writable() && !self.is_opaque(),
             "only writable buffers are received into"
@@ -292,7 +294,7 @@ impl OwnedBuffer {
         unsafe { self.assume_written(offset, bytes.len()) };
     }
 
-    /// Copies from `offset`, all of which must lie within.
+    /// Copies from `offset`; all bytes to copy must lie within the buffer.
     ///
     /// # Safety
     /// Nothing writes to that range through the span meanwhile.
@@ -377,8 +379,8 @@ impl Drop for OwnedBuffer {
     }
 }
 
-/// Drops a value that may own something of the user's, on whatever thread is done with it: a panic
-/// of that drop must not unwind the thread.
+/// Drops a value that may own objects of the user, on any thread: a panic of that drop must not
+/// unwind the thread.
 fn drop_users<T>(owner: T) {
     if catch_unwind(AssertUnwindSafe(|| drop(owner))).is_err() {
         hold_event(|| tracing::error!("the drop of a buffer panicked"));

@@ -15,9 +15,9 @@ use crate::sync::{GateError, GateGuard, Role};
 use on_arrival::OnArrival;
 pub(crate) use on_arrival::{try_copied, zeroed};
 
-/// The memory of one operation, part after part, addressed as one range of bytes. Moved by value:
-/// its owner may touch the bytes, and the kernel only while the transport owns the payload. Moving
-/// it moves no byte.
+/// The memory of one operation, part after part, addressed as one range of bytes. A payload is
+/// moved by value: its owner may touch the bytes, and the kernel may do so only while the transport
+/// owns the payload. Moving a payload moves no byte.
 ///
 /// Invariant: `len` is the sum of the parts' lengths.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ enum Parts {
     OnArrival(Box<OnArrival>),
 }
 
-/// Bytes where they lie, in order. Up to 16 slices, the frames of a few messages, need no
+/// Slices of bytes in place, in order. Up to 16 slices, the frames of a few messages, need no
 /// allocation.
 #[cfg(feature = "tls")]
 pub(crate) type Slices<'a> = SmallVec<[&'a [u8]; 16]>;
@@ -171,9 +171,9 @@ impl Payload {
         !matches!(self.parts, Parts::Zeros) && self.parts.as_slice().iter().all(Memory::is_writable)
     }
 
-    /// Ends the operation with so many bytes moved: cuts offered capacity to what was received, and
-    /// leaves the gates of regions, so that a drain does not wait until the application fetches the
-    /// result.
+    /// Ends the operation after `moved` bytes were moved: cuts offered capacity to what was
+    /// received, and leaves the gates of regions, so that a drain does not wait until the
+    /// application fetches the result.
     pub(crate) fn end(&mut self, moved: usize) {
         let (mut left, mut len) = (moved, 0);
         for part in self.parts.as_mut_slice() {
@@ -192,7 +192,7 @@ impl Payload {
         }
     }
 
-    /// Copies the first `len` bytes to memory of our own. Fails if a gate refuses.
+    /// Copies the first `len` bytes to newly allocated memory. Fails if a gate refuses.
     pub(crate) fn copy_front(&self, len: usize) -> Result<Self, AccessError> {
         let mut bytes = vec![0; len];
         self.copy_out(0, &mut bytes)?;
@@ -200,13 +200,14 @@ impl Payload {
     }
 
     /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each part that
-    /// a peer's operation uses; if one refuses, bytes before it have been copied and none after.
+    /// a peer's operation uses; if a gate refuses, the bytes before its part have been copied, and
+    /// no others.
     #[inline]
     pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         self.copy_in_from(offset, CopyFrom::Slice(bytes))
     }
 
-    /// As [`copy_in`](Self::copy_in), from wherever the bytes are.
+    /// As [`copy_in`](Self::copy_in), from any source.
     #[inline]
     pub(crate) fn copy_in_from(
         &mut self,
@@ -254,13 +255,14 @@ impl Payload {
         }
     }
 
-    /// Copies from `offset`; all of the range must lie within. Gates as for [`Payload::copy_in`].
+    /// Copies from `offset`; all of the range must lie within. Enters gates as [`Payload::copy_in`]
+    /// does.
     #[inline]
     pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         self.copy_out_to(offset, CopyTo::Slice(into))
     }
 
-    /// As [`copy_out`](Self::copy_out), to wherever there is room.
+    /// As [`copy_out`](Self::copy_out), to any destination.
     #[inline]
     pub(crate) fn copy_out_to(
         &self,
@@ -296,9 +298,9 @@ impl Payload {
         Ok(())
     }
 
-    /// Appends slices of a range, which must lie within, where it lies in memory. False if no slice
-    /// may be made of a part of it (memory-model rule 2): the range is copied instead, and the
-    /// slices that were appended mean nothing.
+    /// Appends slices, in place, of a range, which must lie within. False if no slice may be made
+    /// of a part of it (memory-model rule 2): the range is copied instead, and the slices that were
+    /// appended mean nothing.
     #[cfg(feature = "tls")]
     pub(crate) fn slices<'a>(&'a self, offset: usize, len: usize, into: &mut Slices<'a>) -> bool {
         self.assert_within(offset, len);
@@ -330,7 +332,7 @@ impl Payload {
     /// Copies the first `len` bytes of another payload to the start of this one; both are as long.
     pub(crate) fn copy_from(&mut self, from: &Payload, len: usize) -> Result<(), AccessError> {
         // Unexpected messages lie in buffers of their own, so one part is the usual case; the
-        // detour over a small block keeps shared and exclusive memory apart in the others.
+        // detour over a small block keeps shared and exclusive memory apart in the other cases.
         let mut block = [0; 4096];
         let mut large = Vec::new();
         let block = match self.is_of_device() {
@@ -350,8 +352,9 @@ impl Payload {
         Ok(())
     }
 
-    /// Enters the gates of all parts that a peer's operation uses: held while the kernel has any
-    /// span of this payload, and not longer (memory-model rule 4). Refused if any refuses.
+    /// Enters the gates of all parts that a peer's operation uses. The leases are held while the
+    /// kernel has any span of this payload, and not longer (memory-model rule 4). Refused if any
+    /// gate refuses.
     pub(crate) fn lease(&self) -> Result<Leases, GateError> {
         let mut leases = Leases::none();
         for part in self.parts.as_slice() {
@@ -365,7 +368,7 @@ impl Payload {
         Ok(leases)
     }
 
-    /// True if no peer's operation uses any of it, so that a lease would be empty.
+    /// True if no peer's operation uses any part, so that a lease would be empty.
     pub(crate) fn needs_no_lease(&self) -> bool {
         self.parts.as_slice().iter().all(|part| match part {
             Memory::Region(it) => it.role() == Role::Local || it.len() == 0,
@@ -373,7 +376,7 @@ impl Payload {
         })
     }
 
-    /// True if all of it is owned memory, to which no access fails.
+    /// True if all parts are owned memory, to which no access fails.
     pub(crate) fn is_owned(&self) -> bool {
         self.parts.as_slice().iter().all(|part| match part {
             Memory::Region(region) => region.memory().is_touchable(),

@@ -1,8 +1,8 @@
 //! Keeping the pages of regions in memory (`mlock`), within `RLIMIT_MEMLOCK`.
 //!
-//! The system locks a page or not, and does not count how often it was asked to. So this module
-//! records the pages that all regions of the process have pinned, and unlocks a page when the last
-//! region with a byte of it has gone. Pages that a program locks by itself are not known here.
+//! For the system a page is locked or not; it does not count the requests. So this module records
+//! the pages that all regions of the process have pinned, and unlocks a page when the last region
+//! with a byte of it has gone. Pages that a program locks by itself are not known here.
 
 use std::fmt;
 use std::io;

@@ -12,7 +12,7 @@ use tokio::task::coop;
 use super::region::RegionMemory;
 use crate::sync::{DrainScope, GateError, WaiterKey};
 
-/// Closes the gate to newcomers and waits until it is drained, which gives [`QuiescedAccess`].
+/// Shuts the gate to new users, waits until it is drained, and then returns [`QuiescedAccess`].
 /// Dropping it opens the gate again.
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct Quiescing {
@@ -22,7 +22,7 @@ pub(crate) struct Quiescing {
 }
 
 impl RegionMemory {
-    /// Begins to exclude everyone. `Err` if the region is closed or excluded already.
+    /// Begins to exclude all users. `Err` if the region is closed or excluded already.
     pub(crate) fn quiesce(self: &Arc<Self>) -> Result<Quiescing, GateError> {
         self.gate().begin_quiesce()?;
         Ok(Quiescing {

@@ -1,10 +1,10 @@
 //! Memory that this library neither owns nor touches: a range of addresses, which only the kernel
-//! follows (socket calls, `process_vm_readv` and `process_vm_writev`). For addresses that are not
-//! mapped the kernel returns `EFAULT`, and never raises a signal.
+//! dereferences (socket calls, `process_vm_readv` and `process_vm_writev`). For addresses that are
+//! not mapped the kernel returns `EFAULT`, and never raises a signal.
 //!
-//! Before an access the kernel is asked for its pages (`MADV_POPULATE_READ` or `_WRITE`, at most 4
-//! MiB), so that a missing page refuses the operation and nothing else. For a page that goes
-//! missing later the kernel returns `EFAULT`.
+//! Before an access the library asks the kernel to make its pages present (`MADV_POPULATE_READ` or
+//! `_WRITE`, at most 4 MiB), so that a missing page refuses only this operation. For a page that
+//! goes missing later the kernel returns `EFAULT`.
 
 use std::fmt;
 use std::io;
@@ -145,9 +145,9 @@ fn all_of(
     Ok(())
 }
 
-/// Checks that the kernel lets this process copy so at all; a sandbox may forbid it. Only success
-/// is remembered, so that registrations need no system call, which takes far longer than they do. A
-/// sandbox that closes later makes the accesses fail.
+/// Checks that the kernel allows this process such copies; a sandbox may forbid them. Only success
+/// is remembered, so that later registrations need no system call, which takes far longer than a
+/// registration. If a sandbox forbids the copies later, the accesses fail.
 pub(crate) fn check_kernel_copies() -> io::Result<()> {
     static ALLOWED: OnceLock<()> = OnceLock::new();
     if ALLOWED.get().is_none() {
@@ -275,7 +275,7 @@ pub(super) fn synchronize(span: Span) -> io::Result<()> {
     match done {
         0 => Ok(()),
         _ => match io::Error::last_os_error() {
-            // The answer for addresses that are not mapped.
+            // The system's error for addresses that are not mapped.
             error if error.raw_os_error() == Some(libc::ENOMEM) => {
                 Err(io::Error::from_raw_os_error(libc::EFAULT))
             }

@@ -49,7 +49,7 @@ impl Segment {
         }
     }
 
-    /// Returns its span. Using it takes an entry of the gate, or the exclusion.
+    /// Returns the segment's span. Using the span requires an entry of the gate, or the exclusion.
     pub(super) fn span(&self) -> Span {
         self.span
     }
@@ -68,26 +68,27 @@ pub(crate) struct RegionMemory {
     len: usize,
     /// All buffers are writable, or none is.
     writable: bool,
-    /// All are address ranges, or none is: bytes that only the kernel touches.
+    /// All buffers are address ranges, whose bytes only the kernel touches, or none is.
     kernel_only: bool,
-    /// All are of a device, or none is: bytes that only its owner copies.
+    /// Present if all buffers are of a device, whose bytes only its owner copies; otherwise none
+    /// is.
     device: Option<Box<DeviceMemory>>,
-    /// All are windows of shared memory, or none is: others may have the same bytes.
+    /// All buffers are windows of shared memory, whose bytes others may have too, or none is.
     shared: bool,
     attached: Attached,
     gate: Gate,
-    /// Its pinned pages, if it has any. Before the buffers, so that it is dropped before them.
+    /// The region's pinned pages, if it has any. Declared, and so dropped, before the buffers.
     pins: OnceLock<Lock<Option<Pins>>>,
     /// The buffers themselves; none once they are taken. Read inside the gate; changed by the one
-    /// caller that claimed the closed and drained gate. Those of read-only memory are not changed,
-    /// and are read also after that.
+    /// caller that claimed the closed and drained gate. Buffers of read-only memory are never
+    /// changed, and are read after that too.
     owners: Owners,
 }
 
 struct Owners(UnsafeCell<OwnedBuffers>);
 
-// SAFETY: used as the one field says that has it, by one at a time or to read; an `OwnedBuffer` may
-// be sent and shared.
+// SAFETY: the one field of this type is used as its comment says: by one caller at a time, or only
+// to read. An `OwnedBuffer` may be sent and shared.
 unsafe impl Sync for Owners {}
 
 const _: () = {
@@ -104,8 +105,8 @@ impl HasGate for RegionMemory {
 impl RegionMemory {
     /// Joins buffers, in order. Returns them if there is none, if buffers of different kinds are
     /// mixed (writable or read-only ones, ranges, windows, those of a device), if a range wraps
-    /// around, if their lengths do not add up within an address space, or if their device has no
-    /// owner that copies.
+    /// around, if their lengths do not add up within an address space, or if there are no functions
+    /// that copy their device's memory.
     pub(crate) fn new(
         buffers: impl Into<OwnedBuffers>,
         traits: RegionTraits,
@@ -153,7 +154,7 @@ impl RegionMemory {
             } else {
                 Gate::new()
             },
-            // A device's memory is there from the start: no page is noticed to come or go.
+            // Device memory is always present: its pages are not tracked.
             attached: Attached::new(RegionTraits {
                 notified_pages: traits.notified_pages && !is_device,
                 ..traits
@@ -194,7 +195,7 @@ impl RegionMemory {
         !self.kernel_only && self.device.is_none()
     }
 
-    /// True if others may have the same bytes, through the shared memory that it has a part of.
+    /// True if the region is a part of shared memory, whose other owners may have the same bytes.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared
     }
@@ -227,7 +228,7 @@ impl RegionMemory {
         self.segments[0].span.address()
     }
 
-    /// The segment's span. Using it takes an entry of the gate, or the exclusion.
+    /// The segment's span. Using the span requires an entry of the gate, or the exclusion.
     pub(super) fn segment(&self, index: usize) -> Span {
         self.segments[index].span
     }
@@ -260,7 +261,7 @@ impl RegionMemory {
         unsafe { self.write_inside(offset, CopyFrom::Slice(from)) }
     }
 
-    /// Copies out, inside the gate. A fault may leave bytes before it copied.
+    /// Copies out, inside the gate. After a fault, earlier bytes may have been copied.
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.
@@ -296,7 +297,7 @@ impl RegionMemory {
         })
     }
 
-    /// Copies in, inside the gate. A fault may leave bytes before it copied.
+    /// Copies in, inside the gate. After a fault, earlier bytes may have been copied.
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.
@@ -427,8 +428,8 @@ impl RegionMemory {
         })
     }
 
-    /// Returns windows like those it was made of; `None` if it was made of other buffers, or taken
-    /// apart.
+    /// Returns windows like those that the region was made of; `None` if it was made of other
+    /// buffers, or is closed.
     pub(crate) fn windows(&self) -> Option<Vec<OwnedBuffer>> {
         let _inside = self.gate.enter_unless_closed().ok()?;
         // SAFETY: inside the gate to the end of this function.

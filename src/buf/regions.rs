@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::sync::WakeList;
 
 impl Payload {
-    /// The regions that its parts belong to.
+    /// The regions that the payload's parts belong to.
     pub(crate) fn regions(&self) -> impl Iterator<Item = &RegionMemory> {
         self.parts().iter().filter_map(|part| match part {
             Memory::Region(region) => Some(&**region.memory()),
@@ -19,8 +19,8 @@ impl Payload {
         })
     }
 
-    /// Makes what a peer has written to these regions persistent. Blocks for as long as the device
-    /// takes.
+    /// Makes the bytes that a peer has written to these regions persistent. Blocks for as long as
+    /// the device takes.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let _leases =
             (self.lease()).map_err(|it| AccessError::from(it).error("it was made persistent"))?;
@@ -54,7 +54,8 @@ impl Payload {
         Payload::from_region_uses(parts.filter_map(counting).collect())
     }
 
-    /// Counts a peer's access that took this right in the counters of each region, once per region.
+    /// Counts a peer's access that needed this right in the counters of each region, once per
+    /// region.
     pub(crate) fn count_access(&self, right: u64, wakes: &mut WakeList) {
         for (at, memory) in self.regions().enumerate() {
             let seen = self.regions().take(at).any(|it| ptr::eq(it, memory));

@@ -1,7 +1,7 @@
 //! Frames of the wire protocol that the transport sends as one batch, and how much of them has gone
 //! out.
 //!
-//! The heads of all frames lie one behind the other in one list of the batch: encoded headers, and
+//! The heads of all frames are in one list of the batch, one after the other: encoded headers, and
 //! whole messages that were copied when they were posted. A frame has its part of that list, and
 //! the memory of its payload behind it.
 //!
@@ -104,7 +104,7 @@ impl OutFrame {
         }
     }
 
-    /// True if only some of the remaining bytes can go out now, so that nothing goes out behind it.
+    /// True if only some of the remaining bytes can go out now, so that no other frame may follow.
     pub(crate) fn is_partly_here(&self) -> bool {
         self.bounce
             .as_ref()
@@ -150,8 +150,8 @@ impl OutFrame {
         }
     }
 
-    /// Appends slices of the `len` bytes behind the next `skipped` ones, which must be there, where
-    /// they lie in memory; see [`Payload::slices`].
+    /// Appends slices, in place, of the `len` bytes behind the next `skipped` ones, which must
+    /// exist; see [`Payload::slices`].
     #[cfg(feature = "tls")]
     fn slices<'a>(
         &'a self,
@@ -175,8 +175,8 @@ impl OutFrame {
         }
     }
 
-    /// Copies the bytes behind the next `skipped` ones, as many as there are or fit, and takes off
-    /// the room that they fill; returns how many.
+    /// Copies the bytes behind the next `skipped` ones, as many as exist and fit. Takes the room
+    /// that they fill off `into`, and returns how many they are.
     fn copy_out(
         &self,
         head: &[u8],
@@ -237,7 +237,7 @@ pub(crate) struct SendBatch {
     /// Held while the kernel may read region memory of these frames; dropped by the owner of the
     /// batch when it comes back.
     pub(crate) leases: Vec<Leases>,
-    /// Several messages go out together.
+    /// True if several messages go out together.
     pub(crate) is_burst: bool,
 }
 
@@ -343,8 +343,8 @@ impl SendBatch {
         other.forget_heads();
     }
 
-    /// Accounts for sent bytes, of which `left` are left to account for: takes off those of the
-    /// first frame. `None`: there is no frame.
+    /// Accounts for `left` sent bytes, as far as they are of the first frame, and takes those off
+    /// `left`. `None`: there is no frame.
     #[inline]
     pub(crate) fn advance(&mut self, left: &mut usize) -> Option<FrameStep> {
         let frame = self.frames.front_mut()?;
@@ -360,7 +360,7 @@ impl SendBatch {
         })
     }
 
-    /// Accounts for sent bytes of all frames, which are dropped once they have gone.
+    /// Accounts for sent bytes, and drops the frames of which all bytes have gone out.
     pub(crate) fn drop_sent(&mut self, mut count: usize) {
         while let Some(step) = self.advance(&mut count)
             && step.payload.is_some()
@@ -384,7 +384,7 @@ impl SendBatch {
         self.heads_at = 0;
     }
 
-    /// Takes the tokens and payloads of all frames, which do not go out.
+    /// Takes the tokens and payloads of all frames, which are not sent any more.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (u64, Payload)> {
         self.forget_heads();
         self.frames

@@ -1,13 +1,13 @@
 //! Memory with several owners, to be registered by ranges, as a registration cache takes it.
 //!
 //! - A [`SharedBuffer`] is writable memory that may be shared with regions of any range of it, and
-//!   so is never seen as a slice: it is copied from and to.
-//! - [`SharedMemory`] is that, or bytes that never change.
+//!   so is never exposed as a slice: bytes are copied from and to it.
+//! - [`SharedMemory`] is such a buffer, bytes that never change, or an address range.
 //!
 //! A region of a range holds a window: the range, and one more owner of the whole. The window of a
-//! cached region ([`OwnedBuffer::window`]) is never given back; that of a separate region is, as a
-//! [`SharedWindow`](super::SharedWindow). Neither region can be quiesced, which would claim bytes
-//! that others share.
+//! cached region ([`OwnedBuffer::window`]) is never given back; the window of a separate region is,
+//! as a [`SharedWindow`](super::SharedWindow). Neither region can be quiesced, which would claim
+//! bytes that others share.
 
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
@@ -59,7 +59,7 @@ pub struct SharedBuffer {
     handle: Arc<Handle>,
 }
 
-/// State that all handles of the application share; regions have the memory alone.
+/// The state that all handles of the application share; regions hold only the memory.
 struct Handle {
     memory: Arc<OwnedBuffer>,
     /// The caches to notify when the last handle is dropped.
@@ -171,7 +171,7 @@ impl fmt::Debug for SharedBuffer {
     }
 }
 
-/// Resolves a range of something with this length; `None` if it is not all within.
+/// Resolves a range within `len` bytes; `None` if it is not entirely within.
 pub(crate) fn range_within(len: usize, range: impl RangeBounds<usize>) -> Option<Range<usize>> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
@@ -235,11 +235,11 @@ pub(crate) fn join_windows(mut windows: Vec<OwnedBuffer>) -> Vec<OwnedBuffer> {
 /// # Ok(()) }
 /// ```
 pub trait SharedMemory: Clone + Send + 'static {
-    /// Where it is.
+    /// The addresses of the memory.
     #[doc(hidden)]
     fn addresses(&self) -> Range<usize>;
 
-    /// One more owner of it, for windows.
+    /// Returns one more owner of the memory, for windows.
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]
     fn owner(&self) -> Arc<OwnedBuffer>;

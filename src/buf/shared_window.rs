@@ -1,8 +1,9 @@
 //! A range of shared memory that is registered by itself, outside of any cache.
 //!
-//! Others have its bytes too: handles of the buffer, cached registrations, other windows. So it is
-//! never seen as a slice, in whatever form it comes back, and its region cannot be quiesced; all of
-//! them touch the bytes by the functions of `copy` alone, in the cells of the whole buffer.
+//! Others have its bytes too: handles of the buffer, cached registrations, other windows. So a
+//! window is never exposed as a slice, in whatever form it is returned, and its region cannot be
+//! quiesced; all owners access the bytes only through the functions of `copy`, in the cells of the
+//! whole buffer.
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -93,7 +94,7 @@ impl From<SharedWindow> for OwnedBuffer {
     }
 }
 
-/// Only for registration: it is no buffer of an operation by itself.
+/// Only for registration: it cannot be the buffer of an operation itself.
 impl Convert for SharedWindow {
     fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
         let what = "a window of shared memory is used as a slice of a region made of it";

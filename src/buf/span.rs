@@ -114,7 +114,7 @@ impl SpanList {
     }
 
     /// Appends room to be received into, as [`push`](Self::push) does. The borrow ends here: the
-    /// caller keeps the room allocated, and its own, while the list is in use.
+    /// caller keeps the room allocated and exclusive while the list is in use.
     pub(crate) fn push_room(&mut self, room: &mut [u8]) -> bool {
         self.push(Span::new(room.as_mut_ptr(), room.len()))
     }

@@ -27,7 +27,7 @@ impl Stage {
     /// Takes an empty stage. If this thread has no idle buffer one is made, so this never waits.
     pub(crate) fn take() -> Self {
         let idle = IDLE.try_with(|idle| idle.borrow_mut().pop());
-        // Zeroed once, at its making; bytes of former users are never shown.
+        // Zeroed once, when the buffer is made; bytes of former users are never exposed.
         let made = || vec![0; STAGE_SIZE].into_boxed_slice();
         Stage {
             buffer: idle.ok().flatten().unwrap_or_else(made),

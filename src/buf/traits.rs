@@ -7,7 +7,8 @@ use super::owned_buffer::{OwnedBuffer, OwnedBuffers};
 use super::payload::Payload;
 use crate::error::Error;
 
-/// What an operation does with a local buffer; a registered one must grant it (`fi_mr(3)`, access).
+/// What an operation does with a local buffer; a registered buffer must grant this use (`fi_mr(3)`,
+/// access).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalUse {
     /// Source of a message (`FI_SEND`).
@@ -20,18 +21,19 @@ pub enum LocalUse {
     Write,
 }
 
-/// Why a buffer cannot be used so, and the buffer.
+/// The error of a buffer that cannot be used in this way, and the buffer.
 pub type Refused<B> = (Error, B);
 
 /// Seals [`IoBuf`] and the other buffer traits.
 #[doc(hidden)]
 pub trait Convert: Sized {
-    /// True if a region owns the memory; else the memory need not even be there.
+    /// True if a region owns the memory; otherwise the memory need not even be mapped.
     const IS_OWNED: bool = true;
 
     fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>>;
 
-    /// Converts the buffer to memory of a new region; a part of a region belongs to that already.
+    /// Converts the buffer to memory of a new region. Refuses a part of a region, which already
+    /// belongs to that region.
     fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>>;
 
     /// Like [`Convert::from_memory`], for memory that is no part of a region.
@@ -47,13 +49,13 @@ pub trait Convert: Sized {
 
     fn buffer_len(&self) -> usize;
 
-    /// True if it is part of a region, as `FI_MR_LOCAL` asks.
+    /// True if it is part of a region, as `FI_MR_LOCAL` requires.
     fn is_buffer_registered(&self) -> bool {
         false
     }
 
-    /// Returns its bytes where they lie, if Rust code may touch them there and small messages of
-    /// them are copied.
+    /// Returns the bytes in place, if Rust code may touch them there and small messages of them are
+    /// copied.
     fn buffer_bytes(&self) -> Option<&[u8]> {
         None
     }
@@ -72,7 +74,7 @@ pub trait ConvertMany: Sized {
     fn into_owned_buffers(self) -> Result<OwnedBuffers, Refused<Self>>;
 
     /// Returns the buffers, of the same types and in the same order; `None` if the payload came
-    /// from others.
+    /// from other types.
     fn from_payload(payload: Payload) -> Option<Self>;
 
     /// Like [`ConvertMany::from_payload`], for buffers that a region gave back.
@@ -81,10 +83,10 @@ pub trait ConvertMany: Sized {
     /// How many buffers; operations take at most `limits::IOV_LIMIT`.
     fn count(&self) -> usize;
 
-    /// Their lengths added up, in bytes.
+    /// The sum of the buffers' lengths, in bytes.
     fn total_len(&self) -> usize;
 
-    /// True if all are parts of regions, as `FI_MR_LOCAL` asks.
+    /// True if all are parts of regions, as `FI_MR_LOCAL` requires.
     fn is_registered(&self) -> bool;
 
     /// The bytes of a single buffer; see [`Convert::buffer_bytes`].

@@ -3,9 +3,9 @@
 //! replaced. The ranges are registered for write protection, which is never applied to them, so
 //! that no page fault is delayed.
 //!
-//! One descriptor serves the process, since the system lets only one watch a range. A thread of its
-//! own reads it: a call that takes memory away waits until its event has been read. This limits
-//! what may happen under which lock, since the caller may hold the allocator's lock:
+//! One descriptor serves the process, since the system lets only one watch a range. A dedicated
+//! thread reads the descriptor: a call that unmaps memory waits until its event has been read. This
+//! limits what code may do under a lock, since the caller may hold the allocator's lock:
 //!
 //! - the thread allocates and frees nothing, and takes no lock but `posted`;
 //! - under `posted` no code allocates, frees, or waits for anything.
@@ -13,9 +13,10 @@
 //! A notice precedes the return of the call that it reports: `fresh` is set before the event is
 //! read, and a reader that sees it set finds the notice once it has locked `posted`.
 //!
-//! A forked child inherits the descriptor, which is about its parent's memory, and no thread. To
-//! the child, everything that its parent watched has gone away; it uses nothing of the parent's
-//! watch, not even a lock, which a thread of the parent may have held. It opens a watch of its own.
+//! A forked child inherits the descriptor, which is about its parent's memory, and no thread. In
+//! the child, all ranges that the parent watched count as unmapped. The child uses nothing of the
+//! parent's watch, not even a lock, which a thread of the parent may have held, and opens a watch
+//! of its own.
 
 use std::fmt;
 use std::io;
@@ -118,7 +119,7 @@ fn watch() -> Result<&'static Watch, String> {
     static WATCH: AtomicPtr<Watch> = AtomicPtr::new(ptr::null_mut());
     loop {
         let found = WATCH.load(SeqCst);
-        // SAFETY: null, or what was leaked below: it is there for good, and only read.
+        // SAFETY: null, or the watch that was leaked below, which is never freed and only read.
         if let Some(watch) = unsafe { found.as_ref() }
             && watch.is_of_this_process()
         {
@@ -183,7 +184,7 @@ impl Notices {
         self.fresh.load(SeqCst) || !self.watch.is_of_this_process()
     }
 
-    /// Takes all notices: the ranges that went away.
+    /// Takes all notices: the ranges that were unmapped.
     pub(crate) fn take(&self) -> Vec<Range<usize>> {
         if !self.watch.is_of_this_process() {
             let everything = 0..usize::MAX;
@@ -337,7 +338,7 @@ impl Watch {
 
     /// False in a process that was forked from the one that opened this watch.
     fn is_of_this_process(&self) -> bool {
-        // SAFETY: it is there, and is not written to. Volatile: a fork changes it.
+        // SAFETY: the byte is mapped, and is not written to. Volatile: a fork changes it.
         unsafe { self.here.as_ptr().read_volatile() == 1 }
     }
 
@@ -346,7 +347,7 @@ impl Watch {
         thread.spawn(move || self.read_events()).is_ok()
     }
 
-    /// See the module's page for what must not happen in here.
+    /// See the module's documentation for what must not happen in this function.
     fn read_events(&self) {
         let mut messages = [Message {
             event: 0,
@@ -382,7 +383,7 @@ impl Watch {
         // plain numbers, without padding.
         let bytes: &mut [u8] =
             unsafe { std::slice::from_raw_parts_mut(messages.as_mut_ptr().cast(), size) };
-        // Nothing is there when another wake-up has been taken for this one.
+        // There is nothing to read if an earlier read took the events of this wake-up.
         rustix::io::read(self.descriptor.as_fd(), bytes).unwrap_or(0) / size_of::<Message>()
     }
 }

@@ -37,9 +37,9 @@ struct State {
 }
 
 impl State {
-    /// Sets the value and removes the waiters that it satisfies. Each waiter has a condition of its
-    /// own, so the others need not be woken, and a woken one that is dropped costs the others
-    /// nothing.
+    /// Sets the value and removes the waiters that it satisfies. Each waiter has its own condition,
+    /// so the other waiters need not be woken, and dropping a woken waiter does not affect the
+    /// others.
     fn set_value(&mut self, value: u64, wakes: &mut WakeList) {
         self.value = value;
         for satisfied in self
@@ -94,7 +94,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Has reading drive the domain of this scope from now on, also waits that have begun.
+    /// From now on reads and waits drive the domain of this scope, including waits that have begun.
     fn drive(&self, scope: &DomainScope) {
         self.driven.add(scope.progress(), || {
             let mut wakes = WakeList::new();
@@ -149,7 +149,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Opens a counter of this domain at 0. `keep` stays alive until it is closed.
+    /// Opens a counter of this domain at 0. `keep` stays alive until the counter is closed.
     pub(crate) fn open(domain: &DomainScope, keep: Option<Keep>) -> Counter {
         let state = State {
             value: 0,
@@ -248,8 +248,9 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Busy`] while endpoints are bound to it; the message names them. Regions that it
-    /// is bound to do not keep it open: they cannot be closed before it (`fi_mr(3)`).
+    /// [`ErrorKind::Busy`] while endpoints are bound to the counter; the message names them.
+    /// Regions that the counter is bound to do not keep it open: they cannot be closed before it
+    /// (`fi_mr(3)`).
     ///
     /// # Cancel safety
     ///

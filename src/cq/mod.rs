@@ -188,12 +188,12 @@ impl CompletionQueue {
         self.ring().reserve_or_wake(waker).map(CqSlot::new)
     }
 
-    /// Withdraws this waker, which waits for a place. Returns true if it did.
+    /// Withdraws a waker that waits for a slot. Returns true if the waker was waiting.
     pub(crate) fn withdraw(&self, waker: &Waker) -> bool {
         self.ring().withdraw(waker)
     }
 
-    /// Returns the slots only, for an object that fills the queue and never reads it: a handle is
+    /// Returns the queue's ring, for an object that fills the queue and never reads it: a handle is
     /// five times as large.
     pub(crate) fn places(&self) -> Ring<Completion> {
         self.ring().clone()
@@ -212,12 +212,12 @@ impl CompletionQueue {
         Ok(dependence)
     }
 
-    /// Has reading the queue drive this progress from now on.
+    /// From now on reading the queue drives this progress.
     pub(crate) fn drive(&self, progress: Option<&Arc<ManualProgress>>) {
         self.ring().drive(progress);
     }
 
-    /// Returns whether both are handles to one queue.
+    /// Returns whether both handles are of the same queue.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.ring().is_same(other.ring())
     }

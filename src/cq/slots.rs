@@ -1,5 +1,6 @@
-//! The slot of a completion in its queue: reserved when the operation is accepted, filled when it
-//! ends. In between the queue keeps the slot free, so that reporting cannot fail.
+//! The slot of a completion in its queue: reserved when the operation is accepted, filled when the
+//! operation ends. In between the queue keeps the slot free, so that reporting the completion
+//! cannot fail.
 
 use super::Completion;
 use crate::sync::{Slot, WakeList};

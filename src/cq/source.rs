@@ -10,11 +10,11 @@ use crate::id::FabricAddr;
 /// The known names of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceName {
-    /// The address at which it listens.
+    /// The address at which the sender listens.
     pub(crate) address: Option<SocketAddr>,
-    /// Its name in the endpoint's address vector, if it is there.
+    /// The sender's name in the endpoint's address vector, if it is there.
     pub(crate) fabric: Option<FabricAddr>,
-    /// The application's identifier of it (`FI_AV_USER_ID`).
+    /// The application's identifier of the sender (`FI_AV_USER_ID`).
     pub(crate) user_id: Option<u64>,
 }
 
@@ -42,10 +42,10 @@ pub(crate) trait Sources: Send + Sync {
 /// A sender, by its names or by its number.
 #[derive(Clone)]
 pub(crate) enum Source {
-    /// Its names at the time when its message arrived.
+    /// The sender's names when its message arrived.
     Named(SourceName),
-    /// Its number. The names are looked up when they are asked for, so that a message whose sender
-    /// is of no interest costs no look-up.
+    /// The sender's number. The names are looked up on request, so that a message costs no look-up
+    /// if the application does not ask for its sender.
     Numbered(u64, Arc<dyn Sources>),
 }
 

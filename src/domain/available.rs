@@ -1,5 +1,6 @@
-//! Whether the system has memory for pages that are about to be faulted in, and the control groups
-//! of this process. The kernel ends a process that touches more, so such a registration is refused.
+//! Checks that the system and the control groups of this process have memory for the pages that a
+//! registration will fault in. The kernel kills a process that touches more pages, so such a
+//! registration is refused.
 
 use std::fs;
 

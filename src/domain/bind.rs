@@ -1,5 +1,4 @@
-//! Objects that are bound to a region, and the region's enabling (`fi_mr_bind`, `fi_mr_enable`;
-//! `fi_mr(3)`).
+//! Binding objects to a region, and enabling the region (`fi_mr_bind`, `fi_mr_enable`; `fi_mr(3)`).
 
 use std::sync::Arc;
 
@@ -13,17 +12,17 @@ use crate::mr::{Access, MemoryRegion, MrBind};
 use crate::sync::{Attachable, Keep};
 
 impl<B: 'static> MemoryRegion<B> {
-    /// Binds a counter that counts peers' accesses to this region (`fi_mr_bind` with a counter):
-    /// those through endpoints with [`Caps::RMA_EVENT`]. It counts until it is closed or its last
-    /// handle is dropped; until then the region cannot be deregistered.
+    /// Binds a counter that counts peers' accesses to this region (`fi_mr_bind` with a counter), if
+    /// they go through endpoints with [`Caps::RMA_EVENT`]. The counter counts until it is closed or
+    /// its last handle is dropped; until then the region cannot be deregistered.
     ///
     /// # Errors
     /// [`ErrorKind::BadFlags`] for flags that are not among [`MrBind`]'s,
     /// [`ErrorKind::InvalidArgument`] without a flag, for a region that was registered without
     /// [`MrFlags::RMA_EVENT`](crate::mr::MrFlags::RMA_EVENT) in a domain with
-    /// [`MrMode::RMA_EVENT`](crate::info::MrMode::RMA_EVENT), and for a counter of another domain
-    /// unless the region's is a [peer](crate::domain::DomainBuilder::peer_of) of that;
-    /// [`ErrorKind::Unsupported`] (`FI_ENOSYS`) in a domain that was opened without
+    /// [`MrMode::RMA_EVENT`](crate::info::MrMode::RMA_EVENT), and for a counter of another domain,
+    /// unless the region's domain is a [peer](crate::domain::DomainBuilder::peer_of) of that
+    /// domain; [`ErrorKind::Unsupported`] (`FI_ENOSYS`) in a domain that was opened without
     /// [`Caps::RMA_EVENT`]; [`ErrorKind::BadState`] if the region is enabled already or the counter
     /// is closed.
     #[doc(alias = "fi_mr_bind")]
@@ -107,7 +106,7 @@ impl Domain {
         domain.is_some_and(|domain| self.scope().contains(domain))
     }
 
-    /// Returns the access rights that are of use to the domain's endpoints, by their capabilities.
+    /// Returns the access rights that the capabilities of the domain's endpoints can use.
     pub(super) fn rights(&self) -> Access {
         self.inner.rights
     }

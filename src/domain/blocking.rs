@@ -18,8 +18,8 @@ use crate::progress::run_blocking_on;
 pub(super) struct BlockingPool {
     /// `None`: the pool has threads of its own.
     runtime: Option<Handle>,
-    /// Tasks of the runtime do the work, in the order of the calls, so that a seed decides what
-    /// happens when.
+    /// Tasks of the runtime do the work, in the order of the calls, so that a seed determines the
+    /// order of events.
     as_tasks: bool,
     queue: Arc<Mutex<Queue>>,
 }
@@ -116,7 +116,7 @@ impl BlockingPool {
                     }
                 }
             };
-            // Work that panics is reported when what it owns is dropped.
+            // If the work panics, dropping the values it owns reports the failure.
             let _ = catch_unwind(AssertUnwindSafe(work));
             if self.runtime.is_some() && begin.elapsed() > BLOCKING_TURN_MAX {
                 return self.start_thread();
@@ -126,7 +126,8 @@ impl BlockingPool {
 }
 
 /// One run of a blocking thread. If the runtime drops it, because the runtime has ended or has no
-/// thread for it, all queued work is dropped too, and its owners report that on drop.
+/// thread for it, all queued work is dropped too, and dropping the values it owns reports the
+/// failure.
 struct ThreadTurn(Option<BlockingPool>);
 
 impl ThreadTurn {

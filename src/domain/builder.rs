@@ -99,8 +99,8 @@ impl DomainBuilder {
     /// and saves the wake-up for whatever arrives in that time. Default: zero.
     ///
     /// A [`Driver::Thread`] spins on a core of its own. A [`Driver::Task`] lets the other tasks of
-    /// its runtime run in between, every few microseconds; the runtime does not sleep meanwhile. So
-    /// does a [`Driver::Local`] with the futures of its thread.
+    /// its runtime run in between, every few microseconds; the runtime does not sleep meanwhile. A
+    /// [`Driver::Local`] lets the futures of its thread run in the same way.
     pub fn busy_poll(mut self, duration: Duration) -> Self {
         self.busy_poll = duration;
         self
@@ -138,9 +138,8 @@ impl DomainBuilder {
     /// is closed. With [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT) `mr_cnt` limits the
     /// regions that are bound to each endpoint, otherwise those of the domain.
     ///
-    /// Default: these counts are advice (`fi_domain(3)`), and only `ep_cnt` is a limit. What is
-    /// opened beyond them works alike, and shares the domain's
-    /// [drivers](Self::progress_shards).
+    /// Default: these counts are advice (`fi_domain(3)`), and only `ep_cnt` is a limit. Objects
+    /// beyond these counts work the same, and share the domain's [drivers](Self::progress_shards).
     pub fn limit(mut self) -> Self {
         self.are_limits = true;
         self
@@ -154,8 +153,8 @@ impl DomainBuilder {
     ///
     /// This holds for objects that `other` itself has opened, in this direction only, whatever
     /// drives the domains. Reading or awaiting an object that domains share drives each of them
-    /// that has [`Driver::Manual`], so that one task which reads a queue needs no other. What a
-    /// domain does apart from shared objects, such as connecting, is driven by its own objects.
+    /// that has [`Driver::Manual`], so that one task that reads a queue is enough. Only a domain's
+    /// own objects drive work without shared objects, such as connecting.
     ///
     /// Neither domain keeps the other open, but `other` cannot be closed while its objects are in
     /// use. Regions stay with the domain that they were registered in: peers reach them only

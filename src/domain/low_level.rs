@@ -1,12 +1,11 @@
-//! Low-level access to what a domain is made of (`fi_open_ops`; `fi_domain(3)`).
+//! Low-level interfaces of a domain (`fi_open_ops`; `fi_domain(3)`).
 
 use super::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::RingInfo;
 
-/// A low-level interface of an object of type `T`, which opens it by its method `ops`: of a
-/// [`Domain`], [`RingOps`]; of an [`Endpoint`](crate::Endpoint), [`TcpOps`](crate::ep::TcpOps).
-/// Sealed.
+/// A low-level interface of an object of type `T`, whose method `ops` opens it. A [`Domain`] has
+/// [`RingOps`]; an [`Endpoint`](crate::Endpoint) has [`TcpOps`](crate::ep::TcpOps). Sealed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -42,7 +41,7 @@ impl Domain {
     }
 }
 
-/// The rings of a domain of the backend io-uring. Open it by [`Domain::ops`].
+/// The rings of a domain with the backend io-uring. [`Domain::ops`] opens this interface.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

@@ -24,7 +24,7 @@ mod request;
 mod stats;
 mod watch;
 
-// The documentation lists methods in the order of the modules; these are for few programs.
+// The documentation lists methods in the order of the modules; methods for few programs come last.
 mod atomic;
 
 use std::any::Any;
@@ -153,8 +153,8 @@ struct Inner {
     /// Whether an event queue is bound with `REG_MR`.
     registers: AtomicBool,
     dependents: Dependents,
-    /// What those drive who wait for the end of its objects: its own progress, and that of its
-    /// peers, which use them.
+    /// The progress that `Domain::closed` drives while it waits: that of this domain, and of its
+    /// peers, which use its objects.
     driven: ProgressList,
     counts: OpenCounts,
     context: Option<UserContext>,
@@ -271,8 +271,8 @@ impl Domain {
     /// Binds an event queue to the domain (`fi_domain_bind`). The queue receives the events,
     /// including connection events, of all endpoints that are opened from now on without a queue of
     /// their own. With [`DomainBind::REG_MR`] every registration from now on is asynchronous. The
-    /// domain does not keep the queue alive: without a handle of it registrations continue as
-    /// before, and their events are not read.
+    /// domain does not keep the queue alive: once the application drops its last handle of the
+    /// queue, registrations continue as before, and their events are not read.
     ///
     /// A domain that was opened with a [context](DomainBuilder::context) reports its own events to
     /// the queue, with that context: an [`Event::Error`](crate::Event::Error) for each of its
@@ -300,7 +300,7 @@ impl Domain {
         }
         binding.events = Some(events.downgrade());
         drop(binding);
-        // Unlocked, since it wakes readers of the queue.
+        // The lock is released, since this wakes readers of the queue.
         let bound = self.end_reports(events).and_then(|reports| {
             let name = format!("domain {}", self.inner.info.domain.name);
             Ok((
@@ -422,9 +422,9 @@ impl Domain {
         self.inner.shards.count()
     }
 
-    /// Draws a random number from the source of the domain's keys: the operating system. In a
-    /// network of the test kit that has a seed, the seed determines it, so that a layer above that
-    /// chooses its pauses at random repeats as well.
+    /// Draws a random number from the source of the domain's keys: the operating system. In a test
+    /// network with a seed, the seed determines the number, so that a layer above that chooses
+    /// random pauses is repeatable too.
     ///
     /// # Errors
     /// [`ErrorKind::System`] if the operating system returns none.
@@ -507,8 +507,8 @@ impl Domain {
     /// ```
     ///
     /// # Cancel safety
-    /// If the future is dropped while something is open, nothing has happened; later, the domain is
-    /// closed.
+    /// If the future is dropped while an object is open, nothing has happened; after that, the
+    /// domain is closed.
     pub async fn closed(&self) {
         let released = self.inner.dependents.released();
         let regions = &self.inner.regions;
@@ -529,7 +529,7 @@ impl Domain {
         }
     }
 
-    /// Returns a handle that does not count as one of the application's.
+    /// Returns a handle that does not keep manual progress going, unlike those of the application.
     fn without_hand(&self) -> Domain {
         Domain {
             inner: Arc::clone(&self.inner),
@@ -542,7 +542,7 @@ impl Domain {
         self.keep_counted(name.into(), ())
     }
 
-    /// As [`Domain::keep`], for an object that `counted` counts as open meanwhile.
+    /// As [`Domain::keep`], for an object that `counted` counts as open until it is dropped.
     fn keep_counted(&self, name: Arc<str>, counted: impl Any + Send + Sync) -> Result<Keep> {
         let dependence = self
             .inner
@@ -603,7 +603,7 @@ impl Domain {
         transport::open(&options)
     }
 
-    /// Returns the driver that waits for its thread, of a domain with [`Driver::Local`].
+    /// Returns the driver of a domain with [`Driver::Local`], which waits for a thread to run it.
     pub(crate) fn waiting_driver(&self) -> Option<&WaitingDriver> {
         match &self.inner.transport.runner {
             Runner::Caller(waiting) => Some(waiting),

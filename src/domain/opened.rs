@@ -1,5 +1,5 @@
-//! The domains of this process that are open, which discovery names (`fi_domain_attr.domain` of
-//! `fi_domain(3)`).
+//! The open domains of this process, which discovery puts into its results (`fi_domain_attr.domain`
+//! of `fi_domain(3)`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -8,7 +8,7 @@ use crate::info::{DomainHints, Hints, Info, WeakDomain};
 
 use super::{Domain, Inner};
 
-/// Ends the progress of a domain with manual progress when it is dropped.
+/// Ends the progress of a domain with manual progress when the guard is dropped.
 pub(super) struct ManualProgressGuard {
     pub(super) inner: Arc<Inner>,
 }
@@ -45,8 +45,8 @@ impl Opened {
             hand: hand.map(Arc::downgrade),
         });
         let listed = Arc::downgrade(&opened);
-        // Set before the domain is listed, since one that is found in the list is asked for this
-        // entry.
+        // Set before the domain is listed, since a thread that finds the domain in the list reads
+        // this entry.
         let _ = inner.opened.set(opened);
         let mut all = lock_opened();
         all.retain(|it| it.strong_count() > 0);

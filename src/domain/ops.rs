@@ -1,4 +1,4 @@
-//! Functions of the application's in place of the domain's own (`fi_set_ops` of `fi_domain(3)`).
+//! Replaces functions of a domain by functions of the application (`fi_set_ops` of `fi_domain(3)`).
 
 use std::fmt;
 use std::sync::Arc;

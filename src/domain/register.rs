@@ -9,12 +9,12 @@
 //! The buffers are taken apart (`buf/owned_buffer.rs`), joined to the memory of a region
 //! (`mr::prepare`) and entered into the domain's table under a key (`mr/table.rs`). A blocking
 //! thread (`blocking.rs`) serves the queue for a millisecond, since waking a thread costs more than
-//! a short registration. What the system has no memory for is refused (`available.rs`). A dropped
-//! future undoes the registration.
+//! a short registration. A registration that the system has no memory for is refused
+//! (`available.rs`). A dropped future undoes the registration.
 //!
-//! `deregister` voids the key, shuts the gate, makes the driver take the kernel's operations on the
-//! region back, and gives the buffer back when the last entry has left the gate. The driver is not
-//! woken if nothing on behalf of a peer is inside. Counters and endpoints that are bound to a
+//! `deregister` invalidates the key, closes the gate, makes the driver cancel the kernel's
+//! operations on the region, and returns the buffer when the last access has left the gate. The
+//! driver is not woken if no peer's access is inside. Counters and endpoints that are bound to a
 //! region (`sync/attach.rs`, `buf/attached.rs`) are notified of each access by
 //! `progress/publish.rs`.
 
@@ -89,8 +89,8 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     }
 
     /// What the region may be used for, here and by peers (`access` of `fi_mr_reg`). Default:
-    /// everything that the domain's capabilities can use; for a read-only region, the part of it
-    /// that is in [`Access::READ_ONLY`], which is also the most it can have.
+    /// everything that the domain's capabilities can use; for a read-only region, only those of
+    /// these rights that are in [`Access::READ_ONLY`], since it can have no others.
     ///
     /// # Errors
     /// Registration fails with [`ErrorKind::NoCapability`] for rights that nothing could use, such
@@ -113,7 +113,7 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     /// with this key (`auth_key`). Default, and for an empty key: the domain's key, if it has one.
     /// Ignored before version 1.5 of the interface.
     ///
-    /// For all others the region does not exist:
+    /// For all other peers the region does not exist:
     /// [`Refusal::UnknownKey`](crate::error::Refusal::UnknownKey).
     pub fn auth_key(mut self, key: AuthKey) -> Self {
         self.request.auth_key = Some(key);
@@ -134,8 +134,8 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
 
     /// Requests an event in addition to the result of the future: `MrComplete`
     /// (`MrReadOnlyComplete` for a read-only region) with this context and the region, or an error
-    /// event with it. Ignored unless the domain is bound with `REG_MR`, as `fi_mr(3)` specifies for
-    /// synchronous calls.
+    /// event with this context. Ignored unless the domain is bound with `REG_MR`, as `fi_mr(3)`
+    /// specifies for synchronous calls.
     pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.request.context = Some(context.into());
         self
@@ -154,9 +154,9 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
 
     /// Keeps the pages of the region in memory (`mlock`) until the region has ended and its buffers
     /// have been returned or freed. Default: no; over TCP only programs that must never wait for a
-    /// page need it. It takes time proportional to the size, and counts against `RLIMIT_MEMLOCK`:
-    /// beyond this limit the registration fails with [`ErrorKind::LimitReached`], and the message
-    /// names the limit.
+    /// page need this. Pinning takes time proportional to the size, and counts against
+    /// `RLIMIT_MEMLOCK`: beyond this limit the registration fails with [`ErrorKind::LimitReached`],
+    /// and the message names the limit.
     pub fn pinned(mut self) -> Self {
         self.request.pinned = true;
         self
@@ -171,8 +171,8 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     /// Registers within this call.
     ///
     /// # Errors
-    /// The errors of awaiting it, and [`ErrorKind::BadState`] in a domain bound with `REG_MR`,
-    /// where all registrations are asynchronous. The buffers are returned with the error.
+    /// The errors of awaiting the registration, and [`ErrorKind::BadState`] in a domain bound with
+    /// `REG_MR`, where all registrations are asynchronous. The buffers are returned with the error.
     pub fn now(self) -> Result<R, Failed<B>> {
         if self.domain.registers_asynchronously() {
             let what = "the domain is bound with REG_MR and registers asynchronously: await the registration, or submit it";

@@ -258,7 +258,7 @@ fn canceled() -> Error {
     Error::new(ErrorKind::Canceled, "the registration was dropped")
 }
 
-/// Runs a registration, on a blocking thread if there is work with its pages.
+/// Runs a registration, on a blocking thread if its pages need work.
 pub(super) fn start_task<R: Send + 'static>(
     domain: Domain,
     buffers: OwnedBuffers,
@@ -282,7 +282,7 @@ pub(super) fn start_task<R: Send + 'static>(
 }
 
 /// Queues one chunk at a time, so that a short registration does not wait for the end of a long
-/// one. A pool whose runtime has ended drops the work, whose end reports that.
+/// one. A pool whose runtime has ended drops the work, and dropping its `end` reports `DriverGone`.
 fn run_in_chunks<R: Send + 'static>(pool: &BlockingPool, work: Work<R>) {
     let again = pool.clone();
     pool.run(move || {

@@ -196,7 +196,7 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     }
 }
 
-// Nothing in a registration is pinned: the boxed future is on its own.
+// Nothing in a registration is pinned: the boxed future has an allocation of its own.
 impl<B: RegisterBufs, R: RegionHandle> Unpin for Registration<B, R> {}
 
 impl<B: RegisterBufs, R: RegionHandle> fmt::Debug for Registration<B, R> {

@@ -155,15 +155,15 @@ fn useless(rights: Access) -> Error {
     Error::new(ErrorKind::NoCapability, message)
 }
 
-/// Work of a registration on the pages of its memory, besides pinning them if that is asked for.
-/// Every variant but `None` takes time proportional to the size of the memory.
+/// Work of a registration on the pages of its memory, in addition to pinning them if the request
+/// asks for that. Every variant but `None` takes time proportional to the size of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageWork {
     None,
     /// Only pins the pages, which faults them in.
     Pin,
-    /// Records which pages are present. With FI_MR_MMU_NOTIFY the application reports when others
-    /// are.
+    /// Records which pages are present. With FI_MR_MMU_NOTIFY the application reports when other
+    /// pages become present.
     Record,
     /// Faults all pages in: with FI_MR_ALLOCATED, or by default in a domain that registers
     /// asynchronously.
@@ -194,7 +194,8 @@ impl Domain {
         self.inner.registers.load(Ordering::Acquire)
     }
 
-    /// Collects the parts of a region of this memory. Takes the domain, which the region keeps.
+    /// Collects the parts of a region made of this memory. Consumes the domain handle, which the
+    /// region keeps.
     pub(super) fn prepared_region(
         self,
         memory: Arc<RegionMemory>,
@@ -214,7 +215,7 @@ impl Domain {
         super::expected_regions(&self.inner.info)
     }
 
-    /// Returns the work of the registration on the pages of its memory.
+    /// Returns the work that the registration does on the pages of its memory.
     pub(super) fn page_work(&self, request: &Request) -> PageWork {
         let mode = self.inner.mr_mode;
         if mode.contains(MrMode::ALLOCATED) {
@@ -230,7 +231,7 @@ impl Domain {
         }
     }
 
-    /// Returns the properties of a region with this request, by the domain's modes.
+    /// Returns the properties that the request and the domain's modes give to a region.
     pub(super) fn traits(&self, request: &Request) -> RegionTraits {
         let mode = self.inner.mr_mode;
         let by_endpoint = mode.contains(MrMode::ENDPOINT);

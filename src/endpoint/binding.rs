@@ -20,9 +20,9 @@ use super::defaults::{Defaults, SelectiveQueues};
 #[derive(Debug)]
 pub(super) struct Binding {
     pub(super) domain: Domain,
-    /// Capabilities, by the endpoint's kind and the domain's Info.
+    /// Capabilities, which follow from the endpoint's kind and the domain's Info.
     pub(super) caps: SideCaps,
-    /// Default flags of the transmit and receive side, likewise.
+    /// Default flags of the transmit and receive side, which follow from the same.
     pub(super) op_flags: (OpFlags, OpFlags),
     pub(super) selective: SelectiveQueues,
     pub(super) transmit_queue: Option<CompletionQueue>,

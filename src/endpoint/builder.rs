@@ -92,9 +92,9 @@ impl EndpointBuilder {
     /// # Errors
     /// - [`ErrorKind::InvalidArgument`] for a size, a limit or a [`Liveness`](crate::ep::Liveness)
     ///   that is out of range; for a queue, a counter or a receive context of another domain,
-    ///   unless this one is a [peer](crate::domain::DomainBuilder::peer_of) of that; for a receive
-    ///   context together with a receive counter; for no receive context if the domain's Info
-    ///   requires a shared one; and for an authorization key without the
+    ///   unless this domain is a [peer](crate::domain::DomainBuilder::peer_of) of that one; for a
+    ///   receive context together with a receive counter; for no receive context if the domain's
+    ///   Info requires a shared one; and for an authorization key without the
     ///   [`extension`](Self::extension), which is needed to prove it.
     /// - [`ErrorKind::Unsupported`] for the keys of an address vector.
     /// - [`ErrorKind::BadState`] if the domain, the receive context, a queue or a counter is
@@ -183,7 +183,7 @@ fn bind_receives(binding: &mut Binding, receives: &SharedReceiveContext) -> Resu
         let what = "receive_counter: receives are the receive context's, whose counter counts them";
         return Err(Error::new(ErrorKind::InvalidArgument, what));
     }
-    // The context counts. Awaiting the counter drives the endpoint.
+    // The receive context counts; the counter is bound so that awaiting it drives the endpoint.
     binding.counters.receive = receives.receive_counter().cloned();
     let queue = &mut binding.receive_queue;
     queue.get_or_insert_with(|| receives.receive_queue().clone());

@@ -31,7 +31,7 @@ pub(super) fn check_data(data: &[u8]) -> Result<()> {
 }
 
 impl Endpoint {
-    /// Connects to a listener (`fi_connect`). Awaited, it returns the private data of the acceptor.
+    /// Connects to a listener (`fi_connect`). Awaiting it returns the private data of the acceptor.
     #[doc(alias = "fi_connect")]
     pub fn connect(&self, to: SocketAddr) -> Connect {
         let to = canonical(to);
@@ -90,8 +90,8 @@ impl Endpoint {
 /// [`ErrorKind::Unreachable`]; and others. Posted operations then fail for the same reason, and the
 /// endpoint is again in the state in which it was opened: it can try to connect again, to the same
 /// or another address, or accept a request. ([`ErrorKind::Again`] if its event queue has no free
-/// slot for the Connected event of another attempt, because the failure of the last one occupies
-/// it.)
+/// slot for the Connected event of another attempt, because the unread failure event of the last
+/// attempt occupies it.)
 ///
 /// # Cancel safety
 /// Dropping the future does not stop the attempt; its result is still reported as an event.
@@ -297,7 +297,8 @@ impl Accept {
         let progress = endpoint.domain().progress_by_hand();
         let waiter = ProgressWaiter::of_all(progress.into_iter().chain(request.progress()));
         let taker = LinkTaker::new(move |link| port.take_link(link, &data));
-        // If the listener has ended, the taker comes back and gets no connection.
+        // If the listener has ended, the verdict comes back, and dropping its taker reports that no
+        // connection comes.
         let _ = request.take_ticket().decide(Verdict::Accept(taker));
         Ok((endpoint, waiter))
     }

@@ -90,7 +90,7 @@ fn unregistered() -> Error {
     Error::new(ErrorKind::InvalidArgument, what)
 }
 
-/// Refuses bytes that are too many to be copied.
+/// Refuses more bytes than an injected operation may copy.
 pub(super) fn check_inject(bytes: &[u8]) -> Result<()> {
     if bytes.len() > INJECT_SIZE_MAX {
         return Err(Error::new(

@@ -8,9 +8,9 @@ use crate::info::OpFlags;
 pub(super) enum CompletionLevel {
     /// Its buffers may be used again (`FI_INJECT_COMPLETE`).
     Injected,
-    /// The peer has acknowledged it: it is in the peer's memory. `FI_TRANSMIT_COMPLETE` asks only
-    /// that it no longer depends on the network or this side, but over TCP only the peer knows
-    /// that.
+    /// The peer has acknowledged the operation: its bytes are in the peer's memory.
+    /// `FI_TRANSMIT_COMPLETE` requires only that the operation no longer depends on the network or
+    /// this side, but over TCP only the peer knows that.
     Acknowledged,
     /// It is persistent at the peer (`FI_COMMIT_COMPLETE`).
     Persistent,
@@ -26,8 +26,9 @@ pub(super) struct Defaults {
     pub(super) multi_recv: bool,
     /// Destinations are multicast groups (`FI_MULTICAST`).
     pub(super) multicast: bool,
-    /// Whether the transmit queue, and below the receive queue, reports a success only if the
-    /// operation asks for it (`FI_SELECTIVE_COMPLETION`, unless `FI_COMPLETION` is a default flag).
+    /// Whether the transmit queue (and with the next field, the receive queue) reports a success
+    /// only if the operation asks for it (`FI_SELECTIVE_COMPLETION`, unless `FI_COMPLETION` is a
+    /// default flag).
     transmit_errors_only: bool,
     receive_errors_only: bool,
 }
@@ -61,7 +62,7 @@ impl Defaults {
         }
     }
 
-    /// Returns whether such an operation is reported only if it fails, unless it asks for more.
+    /// Returns whether such an operation is reported only if it fails, unless it requests a report.
     pub(super) fn errors_only(&self, operation: OperationKind) -> bool {
         match operation {
             OperationKind::Receive => self.receive_errors_only,

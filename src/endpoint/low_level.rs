@@ -1,4 +1,4 @@
-//! Low-level access to an endpoint's connection (`fi_open_ops`; `fi_domain(3)`).
+//! Low-level interfaces of an endpoint's connection (`fi_open_ops`; `fi_domain(3)`).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -21,11 +21,13 @@ impl Endpoint {
     }
 }
 
-/// Access to the TCP socket of a connected endpoint, with the backends that have one. Open it by
-/// [`Endpoint::ops`], connected or not. It does not keep the endpoint open.
+/// Access to the TCP socket of a connected endpoint, with the backends that have one.
+/// [`Endpoint::ops`] opens this interface, whether or not the endpoint is connected. It does not
+/// keep the endpoint open.
 ///
-/// With TLS the socket carries its records, which the kernel counts. A connectionless endpoint has
-/// no such interface: its connections come, are replaced and go while it is used.
+/// With TLS the socket carries TLS records, and the kernel's numbers count their bytes. A
+/// connectionless endpoint has no such interface: its connections are opened, replaced and closed
+/// while it is used.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -68,11 +70,11 @@ impl TcpOps {
         self.port.ask_socket(tcp_info)
     }
 
-    /// True if the peer runs on the same processor as this endpoint's driver: then nothing is
-    /// gained by having it begin before this side is done.
+    /// True if the peer runs on the same processor as this endpoint's driver: then it is of no use
+    /// to let the peer begin before this side is done.
     ///
-    /// It is found out when the connection begins and again after every 65 turns of the driver, for
-    /// peers at a loopback address; false for others, and where it is not known.
+    /// The driver checks this when the connection begins and after every 65 turns, for peers at a
+    /// loopback address. False for other peers, and where the system does not report it.
     pub fn peer_shares_processor(&self) -> bool {
         self.port.shares_processor()
     }

@@ -86,14 +86,14 @@ impl SharedReceiveContext {
 /// With a `size` or a `depth` of 0 the stream returns
 /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) and ends.
 ///
-/// A message that is longer than `size` gives the error [`Truncated`](crate::ErrorKind::Truncated),
-/// after which the stream continues; so does one that the system has no memory for. The stream
-/// returns `None` when the connection was closed gracefully, by [`shutdown`](Endpoint::shutdown) on
-/// either side. Otherwise it returns the error once, then `None`. For a connectionless endpoint or
-/// a shared receive context it continues until that is closed, even if peers are lost.
+/// A message that is longer than `size`, or that the system has no memory for, gives the error
+/// [`Truncated`](crate::ErrorKind::Truncated), after which the stream continues. The stream returns
+/// `None` when the connection was closed gracefully, by [`shutdown`](Endpoint::shutdown) on either
+/// side. Otherwise it returns the error once, then `None`. For a connectionless endpoint or a
+/// shared receive context it continues until that is closed, even if peers are lost.
 ///
 /// The stream reuses its memory: at most twice `depth` buffers, and those of messages that are not
-/// dropped yet. While nothing arrives, the stream of a connected endpoint has none.
+/// dropped yet. While nothing arrives, the stream of a connected endpoint has no buffers.
 ///
 /// ```
 /// use tokio_fabric::testing::Net;
@@ -131,7 +131,7 @@ enum MessageSource {
     Inbox(InboxReader),
     /// Posted receives.
     Posted(ReceiveReader),
-    /// No source, for this reason, which the stream returns once.
+    /// No source: the stream returns this error once, and ends.
     Refused(Option<Error>),
 }
 
@@ -206,7 +206,7 @@ impl Messages {
     }
 }
 
-/// Checks what a stream of messages is asked for: one of nothing would wait without end.
+/// Checks the arguments of a stream of messages: with a 0 the stream would wait indefinitely.
 fn check(size: usize, depth: usize) -> Result<()> {
     let what = match (size, depth) {
         (0, _) => "messages: size is 0, give the bytes of the largest message",
@@ -336,7 +336,7 @@ impl InboxReader {
                 port.poll_messages(*inbox, unread, returned, waiting, cx.waker())
             }))?,
         }
-        // Refill at half of them, so that the peer can continue meanwhile.
+        // Refill when half of the messages are read, so that the peer can continue meanwhile.
         self.refill_at = self.unread.len() / 2;
         Poll::Ready(Ok(()))
     }

@@ -27,7 +27,7 @@ mod shared;
 mod tagged;
 mod target;
 
-// The documentation lists methods in the order of the modules; these are for few programs.
+// The documentation lists methods in the order of the modules; methods for few programs come last.
 mod atomic;
 
 use std::net::SocketAddr;
@@ -71,7 +71,7 @@ pub use rma::{RmaRead, RmaWrite};
 pub use shared::{SharedReceiveContext, SharedReceiveContextBuilder};
 pub use tagged::RecvTagged;
 
-/// Frees memory of ended operations that is kept for later ones: the process's, and this thread's.
+/// Frees the memory of ended operations that the process and this thread keep for later operations.
 #[cfg(feature = "test-util")]
 pub(crate) fn drop_kept() {
     crate::progress::drop_kept();
@@ -244,14 +244,15 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Ends the connection at once, so that the peer takes it for a loss: its operations fail with
+    /// Ends the connection at once, so that the peer sees a loss: its operations fail with
     /// [`ErrorKind::ConnectionReset`](crate::ErrorKind::ConnectionReset), and its
     /// [`messages`](Endpoint::messages) yield that error. Call it before an endpoint is dropped
-    /// because something has failed: a drop is a graceful close, by which a peer that counts
-    /// nothing takes what it has received for all there is.
+    /// because something has failed: a drop closes the connection gracefully, and a peer that does
+    /// not count messages then assumes that it has received all of them.
     ///
     /// This side's operations fail with Canceled, and its event queue gets one Shutdown event with
-    /// that error. What was posted and not sent is not sent. Without a connection nothing happens.
+    /// that error. Posted operations that have not been sent are not sent any more. Without a
+    /// connection nothing happens.
     pub fn abort(&self) {
         self.inner.port.abort();
     }

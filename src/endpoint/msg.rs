@@ -37,8 +37,8 @@ use super::{Endpoint, RdmEndpoint};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
-    /// The length of the message in bytes. They are the first bytes of the buffer (or are spread
-    /// over the buffers, in order).
+    /// The length of the message in bytes. The message is in the first bytes of the buffer (or is
+    /// spread over the buffers, in order).
     pub len: usize,
     /// Remote CQ data that was sent with the message (`FI_REMOTE_CQ_DATA`).
     pub data: Option<u64>,
@@ -153,12 +153,12 @@ impl Endpoint {
 
     /// Copies and sends at most 128 bytes without a completion (`fi_inject`). Counters count it.
     ///
-    /// It never waits. All sends, writes and reads share the transmit context, and operations that
-    /// wait for room with `.await` are not overtaken. If small control messages must get through
-    /// while a program reads as fast as it can, either keep fewer operations outstanding than the
-    /// endpoint's `transmit_size` (with a semaphore that leaves room for the control messages), or
-    /// send the control messages over a connection of their own, where the peer's reads cannot
-    /// delay them on the wire either.
+    /// It never waits. All sends, writes and reads share the transmit context, and an injected
+    /// message does not overtake operations that wait for room with `.await`. If small control
+    /// messages must get through while a program reads as fast as it can, either keep fewer
+    /// operations outstanding than the endpoint's `transmit_size` (with a semaphore that leaves
+    /// room for the control messages), or send the control messages over a connection of their own,
+    /// where the peer's reads cannot delay them on the wire either.
     ///
     /// # Errors
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
@@ -208,7 +208,7 @@ impl RdmEndpoint {
     /// [`recv_tagged`](Self::recv_tagged) receives tagged messages.
     ///
     /// If the connection is lost while a message is being received, the receive waits for another
-    /// message, in its old place; a receive for that peer only fails with the cause.
+    /// message, in its old place; a receive that is restricted to that peer fails with the cause.
     ///
     /// An empty `Vec<u8>` or `BytesMut` offers its capacity, and is returned with the message as
     /// its contents ([`IoBufMut`](crate::buf::IoBufMut)).
@@ -268,7 +268,7 @@ impl RdmEndpoint {
     }
 }
 
-/// Describes a message that completes by the endpoint's default level for messages.
+/// Describes a message that completes at the endpoint's default level for messages.
 pub(super) fn send<B: IoBufs>(target: PostTarget, buffers: B, tag: Option<u64>) -> SendMessage<B> {
     let ack = target.common().defaults.sends != CompletionLevel::Injected;
     let data = None;

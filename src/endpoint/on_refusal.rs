@@ -34,7 +34,7 @@ pub enum OnRefusal {
     /// recently deregistered or quiesced do not count. The errors and Shutdown events of both sides
     /// report how many refusals there were, and in which time.
     Continue {
-        /// 1 to 4,096, which is also what more than that means; the smaller of both sides' holds.
+        /// 1 to 4,096; larger values count as 4,096. The smaller limit of the two sides applies.
         limit: u32,
     },
 }

@@ -93,8 +93,8 @@ impl OpOutput for usize {}
 /// If it has started, it runs to completion, and its buffers live as long as the kernel or a peer
 /// may access them. [`detach`](Self::detach) lets it run to completion in either case. Dropping a
 /// *receive* removes it from the queue; a message already matched to it returns to the head of the
-/// unexpected messages, so no message is lost. Of a message that is longer than the dropped
-/// buffers, the part that fits them is kept. Leaking the future is safe, and so is
+/// unexpected messages, so no message is lost. If the message is longer than the dropped buffers,
+/// only the part that fits them is kept. Leaking the future is safe, and so is
 /// `tokio::time::timeout(limit, op)`.
 ///
 /// The future takes part in Tokio's cooperative budget, as registrations and queues do: a task
@@ -155,7 +155,7 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
         }
     }
 
-    /// How far it has got.
+    /// How far the operation has got.
     pub fn phase(&self) -> Phase {
         match &self.state {
             OpState::Recorded {
@@ -343,9 +343,9 @@ debug_fields!([D: fmt::Debug] Queued<D>, self => builder: self.builder, context:
 /// It returns the operation's id as soon as the operation is accepted: immediately, unless the
 /// operation's context or the completion queue is full. The queue then reports the completion. If
 /// the operation is never accepted (the connection is lost first), this future returns the error
-/// and the buffers, and the queue reports nothing: each operation reports in exactly one place. A
-/// receive of a connected endpoint waits on, although the connection is lost, if a message that
-/// came before is there for it.
+/// and the buffers, and the queue reports nothing: each operation reports in exactly one place.
+/// When the connection is lost, a receive of a connected endpoint still waits if a message that
+/// arrived before the loss is kept for it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

@@ -64,10 +64,11 @@ impl PassiveEndpointBuilder {
     }
 
     /// The largest number of connections that are not waiting for the application's decision: their
-    /// request is incomplete, or they have been rejected. More that come wait in the kernel's
-    /// backlog. If they wait in vain, because no request comes for half of the
-    /// [`handshake_timeout`](Self::handshake_timeout), the oldest connection of the host that has
-    /// the most is closed for each that comes, for five minutes. Default: 1024.
+    /// request is incomplete, or they have been rejected. Further connections wait in the kernel's
+    /// backlog. If no request arrives for half of the
+    /// [`handshake_timeout`](Self::handshake_timeout) while connections wait, then for five minutes
+    /// each new connection closes the oldest connection of the host that has the most. Default:
+    /// 1024.
     pub fn half_open_max(mut self, peers: usize) -> Self {
         self.half_open_max = peers.max(1);
         self
@@ -158,11 +159,11 @@ impl PassiveEndpointBuilder {
 /// Connection requests arrive at its event queue as
 /// [`Event::ConnRequest`](crate::Event::ConnRequest).
 ///
-/// It runs on the Tokio runtime in which it was opened, or on its own thread. While the event queue
-/// has no free slot, the listener accepts nothing more, and peers wait in the kernel's backlog.
-/// Dropping the last handle stops listening; requests already reported can still be accepted.
-/// Dropping the last handle of the event queue also stops listening: waiting requests are rejected,
-/// and the kernel refuses later ones.
+/// The listener runs on the Tokio runtime in which it was opened, or on its own thread. While the
+/// event queue has no free slot, the listener accepts nothing more, and peers wait in the kernel's
+/// backlog. Dropping the last handle stops listening; requests already reported can still be
+/// accepted. Dropping the last handle of the event queue also stops listening: waiting requests are
+/// rejected, and the kernel refuses later ones.
 ///
 /// ```
 /// use tokio_fabric::{Fabric, Hints};

@@ -23,8 +23,8 @@ use super::{RdmEndpoint, SharedReceiveContext};
 
 impl RdmEndpoint {
     /// Looks for the first message with this tag that arrived before its receive (`FI_PEEK`): the
-    /// one that [`recv_tagged`](Self::recv_tagged) would get. Awaited, it describes the message and
-    /// leaves it where it is; [`Peek`] has other forms.
+    /// one that [`recv_tagged`](Self::recv_tagged) would get. Awaiting it describes the message and
+    /// leaves the message where it is; [`Peek`] has other forms.
     #[doc(alias("FI_PEEK", "FI_ENOMSG"))]
     pub fn peek_tagged(&self, tag: u64) -> Peek {
         Peek {
@@ -46,8 +46,8 @@ impl RdmEndpoint {
 
 impl SharedReceiveContext {
     /// Looks for the first message that arrived before its receive, of any endpoint that shares the
-    /// context: the one that [`recv`](Self::recv) would get. Awaited, it describes the message and
-    /// leaves it where it is; [`Peek`] has other forms.
+    /// context: the one that [`recv`](Self::recv) would get. Awaiting it describes the message and
+    /// leaves the message where it is; [`Peek`] has other forms.
     pub fn peek(&self) -> Peek {
         Peek {
             store: MessageStore::Shared(self.clone()),
@@ -314,7 +314,7 @@ pub struct MessageInfo {
     pub len: u64,
     /// The tag it was sent with.
     pub tag: Option<u64>,
-    /// Remote CQ data that came along.
+    /// Remote CQ data that was sent with the message.
     pub data: Option<u64>,
     /// The sender, if the endpoint's address vector contains it.
     pub source: Option<FabricAddr>,
@@ -366,8 +366,8 @@ impl ClaimedMessage {
         RecvClaimed::receive(store.target(self.claim), buffers, None)
     }
 
-    /// Receives the message (`FI_CLAIM`) into memory of its own; if it has arrived already, without
-    /// a copy. It is truncated to `max` bytes.
+    /// Receives the message (`FI_CLAIM`) into newly allocated memory, or without a copy if it has
+    /// arrived already. It is truncated to `max` bytes.
     pub fn recv_any(self, max: usize) -> RecvClaimed<Bytes> {
         let store = self.claim.store.clone();
         RecvClaimed::receive(store.target(self.claim), Bytes::new(), Some(max))

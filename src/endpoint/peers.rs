@@ -71,13 +71,13 @@ impl RdmEndpoint {
 /// are merged into one, which contains the last state with its cause; events of several peers are
 /// in the order in which the peers first changed. An unread `Up` followed by `Down` becomes `Down`.
 /// A restart is not lost: an unread `Down` followed by the `Up` of another incarnation becomes
-/// `Restarted`. At most 16,384 unread events are kept of peers that have come and gone; the oldest
-/// one of the host with the most is dropped. Each stream sees all events, and without a stream
-/// nothing is stored.
+/// `Restarted`. At most 16,384 unread events are kept of peers that have come and gone; beyond
+/// that, the oldest event of the host with the most events is dropped. Each stream sees all events,
+/// and without a stream nothing is stored.
 ///
 /// The stream does not keep the endpoint open: it returns `None` when the endpoint has ended by
 /// [`shutdown`](RdmEndpoint::shutdown), by the drop of its last handle, or with its runtime, after
-/// a `Down` of every peer that was up. Until then it is a handle of the address vector.
+/// a `Down` of every peer that was up. Until then the stream holds a handle of the address vector.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -120,11 +120,11 @@ pub struct Peers {
 pub struct PeerEvent {
     /// The address at which the peer listens.
     pub peer: SocketAddr,
-    /// Which of the peer's contexts it is; 0 unless its endpoint is
+    /// The index of the peer's context; 0 unless the peer's endpoint is
     /// [scalable](crate::rdm::ScalableEndpoint).
     pub context: usize,
-    /// Its name in the endpoint's address vector, if it is there when the event is read.
-    /// [`AddressVector::user_id`](crate::AddressVector::user_id) returns the user id.
+    /// The peer's name in the endpoint's address vector, if the vector has the peer when the event
+    /// is read. [`AddressVector::user_id`](crate::AddressVector::user_id) returns the user id.
     pub fabric_addr: Option<FabricAddr>,
     /// What happened.
     pub kind: PeerEventKind,

@@ -6,24 +6,25 @@
 //!    the `OpKind` (`proto/op.rs`) that the connection will have, the options, and the target.
 //! 2. This file checks the endpoint's capabilities and the buffers, and turns the buffers into a
 //!    `buf::Payload`: raw parts with their owners.
-//! 3. The `Operation` (`proto/op.rs`) is the one record: kind, memory, options, phase, and where it
-//!    reports. It goes to its target (`target.rs`): the port of the endpoint; of a connectionless
-//!    one the port of the peer (`rdm/ports.rs`), or the receives that all its ports share.
+//! 3. The `Operation` (`proto/op.rs`) is the one record: kind, memory, options, phase, and the
+//!    destination of its report. It goes to its target (`target.rs`): the port of a connected
+//!    endpoint; for a connectionless endpoint, the port of the peer (`rdm/ports.rs`), or the
+//!    receives that all its ports share.
 //! 4. Under the connection's lock the machine (`proto/conn`) checks the state, reserves what the
 //!    report needs (`cq/slots.rs`) or lets the operation wait its turn, and keeps the record until
 //!    the end. Lanes (`tx/lane.rs`), fences, announcements and awaited answers hold its key.
 //! 5. The header is encoded from the record when its frame joins the batch (`tx/batch.rs`). The
 //!    memory leaves the record only while the transport has it.
 //!
-//! A small message that only its future awaits, and one of `Endpoint::inject`, has no record: its
-//! bytes are written as they go out, those that go out together lie in one buffer
-//! (`tx/injected.rs`), and it has ended when the connection's count has passed its number
+//! A small message that only its future awaits, or that `Endpoint::inject` sends, has no record.
+//! The post writes its frame into a buffer that it shares with the messages that are sent together
+//! with it (`tx/injected.rs`), and it has ended when the connection's count has passed its number
 //! (`progress/sent.rs`). On an idle connection a post is sent within the call
 //! (`progress/inline_send.rs`); otherwise the driver gathers what is queued.
 //!
-//! What an endpoint can do is computed when it is opened, from the Info and the endpoint's kind
-//! (`info/sides.rs`), and so are its default flags (`defaults.rs`). Each post asks it, and so does
-//! each access of a peer.
+//! An endpoint's capabilities (`info/sides.rs`) and default flags (`defaults.rs`) are computed when
+//! it is opened, from the Info and the endpoint's kind. Each post and each access of a peer checks
+//! the capabilities.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -66,9 +67,10 @@ use super::target::{OpHandle, PostTarget};
 pub struct Posting<B: IoBufs, K: PostingKind> {
     pub(super) target: PostTarget,
     pub(super) buffers: B,
-    /// The operation, or why there is none: then the post fails with this error.
+    /// The operation, or the error with which the post fails.
     pub(super) operation: Result<OpKind>,
-    /// For a receive that allocates memory when its message arrives: the most bytes that it takes.
+    /// For a receive that allocates memory when its message arrives: the length of the longest
+    /// message.
     max: Option<usize>,
     pub(super) options: PostOptions,
     kind: PhantomData<fn() -> K>,
@@ -197,7 +199,7 @@ impl<B: IoBufs, K: DataKind> Posting<B, K> {
 
     /// Completes when the buffers may be reused (`FI_INJECT_COMPLETE`). This is the default, unless
     /// the Info's `tx.op_flags` specify another. A write completes later if both sides have the
-    /// extension, with which every write is answered.
+    /// extension, because the peer then answers every write.
     #[doc(alias = "FI_INJECT_COMPLETE")]
     pub fn inject_complete(mut self) -> Self {
         self.edit(|operation| operation.set_level(false, false));
@@ -272,7 +274,7 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
         }
     }
 
-    /// Posts an operation that reports to the completion queue of its direction.
+    /// Posts an operation that reports to the completion queue for its direction.
     pub(super) fn post_queued(
         mut self,
         context: UserContext,

@@ -36,8 +36,8 @@ use ports::Ports;
 pub use builder::RdmEndpointBuilder;
 pub use scalable::{ScalableEndpoint, ScalableEndpointBuilder};
 
-/// A reliable endpoint without a connection to make (`FI_EP_RDM`; `struct fid_ep`): it sends to any
-/// peer of its address vector, and receives from all.
+/// A reliable, connectionless endpoint (`FI_EP_RDM`; `struct fid_ep`): it sends to any peer of its
+/// address vector, and receives from all.
 ///
 /// The endpoint listens from the moment it is opened. The first operation to a peer opens a
 /// connection, which carries both directions; operations that are posted meanwhile wait for the
@@ -150,8 +150,8 @@ impl OpOwner for Inner {
         self.receives.cancel(key)
     }
 
-    /// On return the message of the receive is back in its place, or will be as soon as all of it
-    /// has arrived.
+    /// On return the receive's message is back in its place, or will be as soon as the whole
+    /// message has arrived.
     fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
         self.receives.withdraw(key, awaited);
     }
@@ -216,7 +216,7 @@ impl RdmEndpoint {
     }
 
     /// Latencies of one in 64 of the operations for transmission that have completed since the last
-    /// call. Those of connections that have ended are lost.
+    /// call. Latencies of connections that have ended are lost.
     #[cfg(feature = "metrics")]
     pub fn take_latencies(&self) -> Vec<crate::stats::LatencySample> {
         self.inner.rdm.take_latencies()
@@ -229,12 +229,12 @@ impl RdmEndpoint {
     }
 
     /// Finds or inserts the peer at this address, a name or number and a port (`host:7471`,
-    /// `[fe80::1%eth0]:7471`), in the address vector. For a name, its first address is used that
-    /// the endpoint can reach: of IPv4 or IPv6, as its own is, and of either if it listens at
-    /// `[::]`.
+    /// `[fe80::1%eth0]:7471`), in the address vector. A name stands for its first address that the
+    /// endpoint can reach: an address of the endpoint's own IP version, or of either version if the
+    /// endpoint listens at `[::]`.
     ///
     /// # Errors
-    /// [`ErrorKind::NoMatch`] with what the system's resolver says;
+    /// [`ErrorKind::NoMatch`] with the message of the system's resolver;
     /// [`ErrorKind::InvalidArgument`] for a text that is not an address with a port; the errors of
     /// [`insert`](Self::insert).
     ///
@@ -272,7 +272,7 @@ impl RdmEndpoint {
         use ErrorKind::{AccessDenied, AddressInUse};
         let vector = &self.inner.vector;
         match vector.insert(address).now() {
-            // Found, for which a named vector may be read-only.
+            // The vector may have the address already, even if it is read-only.
             Err(error) if matches!(error.kind(), AddressInUse | AccessDenied) => {
                 vector.fabric_addr(address).ok_or(error)
             }
@@ -353,7 +353,7 @@ impl RdmEndpoint {
         self.inner.rdm.is_closing()
     }
 
-    /// Returns a sender in the form that completions name it, if they do.
+    /// Returns the sender as completions name it, or `None` if completions name no senders.
     pub(super) fn source(&self, source: SourceId) -> Option<Source> {
         let sources = self.inner.tells_sources.then_some(&self.inner.sources)?;
         Some(Source::Numbered(source.0, Arc::clone(sources)))
@@ -456,7 +456,7 @@ impl Inner {
         self.rdm.is_closed()
     }
 
-    /// Returns whether to ask for another port, because this port's connection ends.
+    /// Returns whether the caller must get another port, because this port's connection is ending.
     fn forget_ended(&self, peer: FabricAddr, port: &Arc<Port>) -> bool {
         let is_known = self.vector.peer_addr(peer).is_ok();
         let moved = is_known && port.is_superseded();

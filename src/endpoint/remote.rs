@@ -59,8 +59,8 @@ impl From<&[RemoteRegion]> for RemoteRegions {
 }
 
 impl RemoteRegions {
-    /// Returns the segments of an operation, as long as local memory could be at most. Posting cuts
-    /// them to the operation's length.
+    /// Returns the segments of an operation with the largest possible length. Posting cuts them to
+    /// the length of the local memory.
     pub(super) fn segments(&self, need: Access, domain: &Domain) -> Result<Segments> {
         if !(1..=RMA_IOV_LIMIT).contains(&self.count) {
             return Err(Error::new(
@@ -104,8 +104,8 @@ impl RemoteRegions {
     }
 }
 
-/// Returns the empty segment that carries the tag of the segment before it, if the domain of that
-/// one's key demands proof (`FI_MR_RAW`).
+/// Returns the empty segment that carries the tag of the preceding segment. A domain with
+/// `FI_MR_RAW` demands this proof.
 fn proof(tag: Tag) -> RemoteSegment {
     let (mut addr, mut key) = ([0; 8], [0; 8]);
     addr.copy_from_slice(&tag[..8]);

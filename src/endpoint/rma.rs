@@ -143,7 +143,7 @@ impl RdmEndpoint {
     }
 }
 
-/// Describes a write that completes by the endpoint's default level for writes.
+/// Describes a write that completes at the endpoint's default level for writes.
 fn write<B: IoBufs>(target: PostTarget, buffers: B, remote: &RemoteRegions) -> RmaWrite<B> {
     let common = target.common();
     let level = common.defaults.writes;

@@ -36,9 +36,9 @@ pub use builder::SharedReceiveContextBuilder;
 ///
 /// Messages of one connection are matched in the order in which they were sent, and a receive takes
 /// the oldest message that no other has taken. A completion says whose connection brought its
-/// message ([`Completion::endpoint`](crate::Completion::endpoint)), and an awaited receive does so
-/// by [`Received::endpoint`](crate::op::Received::endpoint). If a connection is lost in the
-/// middle of a message, the receive that was being filled is posted again, in its old place.
+/// message ([`Completion::endpoint`](crate::Completion::endpoint)), and an awaited receive says so
+/// in [`Received::endpoint`](crate::op::Received::endpoint). If a connection is lost in the middle
+/// of a message, the receive that was being filled is posted again, in its old place.
 ///
 /// Messages that arrive before a receive are buffered within a
 /// [budget](SharedReceiveContextBuilder::unexpected_bytes) for all connections and one for each.
@@ -85,7 +85,7 @@ pub struct SharedReceiveContext {
 pub(super) struct ContextInner {
     context: Arc<SharedContext>,
     dependents: Dependents,
-    /// What those who await its receives drive.
+    /// The progress that tasks drive while they await receives of the context.
     driven: ProgressList,
     /// Bytes that a buffer for several messages keeps free for the next one
     /// (`FI_OPT_MIN_MULTI_RECV`).
@@ -139,8 +139,8 @@ impl OpOwner for ContextInner {
         self.context.receives().cancel(key)
     }
 
-    /// On return the message of the receive is back in its place, or will be as soon as all of it
-    /// has arrived.
+    /// On return the receive's message is back in its place, or will be as soon as the whole
+    /// message has arrived.
     fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
         self.context.receives().withdraw(key, awaited);
     }
@@ -156,9 +156,9 @@ impl ContextInner {
         self.dependents.is_closed()
     }
 
-    /// Has reading what its receives report to drive the domain of this scope from now on, also
-    /// receives that are awaited already. (An endpoint that shares the context may have another
-    /// queue.)
+    /// From now on, reading the receive queue and awaiting receives drive the domain of this scope,
+    /// including receives that are awaited already. (An endpoint that shares the context may have
+    /// another queue.)
     pub(super) fn drive(&self, scope: &DomainScope) {
         let progress = scope.progress();
         self.common.receive_queue.drive(progress);

@@ -91,8 +91,8 @@ impl<B: IoBufs> RecvTagged<B> {
     /// Bits of the tag that are ignored: a message matches if its tag and the receive's are equal
     /// in all other bits (`ignore`). Default: 0; `u64::MAX` matches every tagged message.
     ///
-    /// Messages that are kept for receives to come are found by their tag without delay, and with
-    /// ignored bits one after the other: in 36 µs among 4,000.
+    /// A receive finds a kept message by its tag at once. With ignored bits it checks the kept
+    /// messages one after the other, which takes 36 µs for 4,000 messages.
     pub fn ignore(mut self, mask: u64) -> Self {
         self.target.select(|it| it.ignore(mask));
         self

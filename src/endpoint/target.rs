@@ -21,8 +21,8 @@ use crate::sync::{ProgressList, ProgressWaiter};
 use super::common::Common;
 use super::peek::ClaimGuard;
 
-/// A posted operation, with the port that owns it if it is not the endpoint's own; or the error and
-/// the memory.
+/// A posted operation, and the port that owns it (`None`: the endpoint owns it); or the error and
+/// the operation's memory.
 pub(super) type PostResult = Result<(PostedOp, Option<Arc<Port>>), (Error, Payload)>;
 
 /// An owner of posted operations until they end.
@@ -87,7 +87,8 @@ pub(super) trait PostEndpoint: Send + Sync {
     /// Posts an operation that has been checked.
     fn post(&self, scope: Scope, operation: OpRecord) -> PostResult;
 
-    /// Returns what those who await its operations drive, if that is more than its domain.
+    /// Returns the progress that tasks drive while they await the endpoint's operations, if it is
+    /// more than that of its domain.
     fn readers_drive(&self) -> Option<&ProgressList> {
         None
     }
@@ -143,9 +144,9 @@ impl Selector {
         }
     }
 
-    /// Returns the capabilities that such a receive needs. A source or a key is never ignored, as
-    /// fi_msg(3) would have it without `FI_DIRECTED_RECV`: the receive would get another peer's
-    /// message.
+    /// Returns the capabilities that such a receive needs. A source or a key is never ignored,
+    /// although fi_msg(3) requires that without `FI_DIRECTED_RECV`: the receive would get another
+    /// peer's message.
     #[inline]
     pub(super) fn caps(&self) -> Caps {
         let message = match self.wanted {
@@ -219,7 +220,7 @@ impl PostTarget {
         CopiedSend { endpoint, number }
     }
 
-    /// Returns the capabilities that an operation needs which is posted to this target.
+    /// Returns the capabilities that an operation needs that is posted to this target.
     #[inline]
     pub(super) fn caps(&self, operation: &OpKind, options: &PostOptions) -> Caps {
         fence_caps(options)
@@ -246,7 +247,7 @@ impl PostTarget {
     }
 
     /// Returns the interface that an operation belongs to, as the flags of its completion name it
-    /// beside the direction.
+    /// in addition to the direction.
     pub(super) fn interface(&self, operation: &OpKind) -> CompletionFlags {
         let message = |is_tagged| match is_tagged {
             true => CompletionFlags::TAGGED,
@@ -313,7 +314,7 @@ impl OpHandle {
         self.owner().phase(self.key)
     }
 
-    /// Requests cancellation; returns whether the operation has ended by it.
+    /// Requests cancellation; returns whether that ended the operation.
     pub(super) fn cancel(&self) -> bool {
         self.owner().cancel(self.key) == Withdrawn::Ended
     }
@@ -357,8 +358,8 @@ impl OpHandle {
     }
 }
 
-/// A small message that was copied when it was posted. It has ended when its connection has passed
-/// its number.
+/// A small message that was copied when it was posted. It has ended when the connection's count has
+/// passed its number.
 pub(super) struct CopiedSend {
     endpoint: Arc<dyn PostEndpoint>,
     number: u64,
@@ -383,7 +384,7 @@ impl CopiedSend {
         self.port().sent_phase(self.number)
     }
 
-    /// Requests cancellation; returns whether the message has ended by it.
+    /// Requests cancellation; returns whether that ended the message.
     pub(super) fn cancel(&self) -> bool {
         self.port().cancel_sent(self.number) == Withdrawn::Ended
     }
@@ -393,7 +394,7 @@ impl CopiedSend {
         self.port().poll_sent(self.number, waker)
     }
 
-    /// Handles the drop of its future (ruling 4), or the end of its future with a failure.
+    /// Handles the drop of the message's future (ruling 4), or its end with a failure.
     pub(super) fn forget(&self, ended: bool) {
         self.port().forget_sent(self.number, ended);
     }
@@ -446,7 +447,7 @@ pub(super) fn atomic_caps(call: AtomicCall) -> Caps {
 }
 
 /// Cancels the operation with this id, which the endpoint or one of its ports owns. Returns whether
-/// the operation has ended by it.
+/// that ended the operation.
 pub(super) fn cancel_named(endpoint: &impl PostEndpoint, operation: OperationId) -> bool {
     let key = OpKey::from_bits(operation.key());
     if let Some(number) = operation.copied_number() {

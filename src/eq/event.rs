@@ -42,14 +42,15 @@ pub enum Event {
         endpoint: EndpointId,
         /// The context given with `connect` or `accept`, if any.
         context: Option<UserContext>,
-        /// What the accepting side sent along; empty on the accepting side itself.
+        /// The private data that the accepting side sent; empty on the accepting side itself.
         data: Bytes,
         /// The certificates with which the peer proved its identity. `None` without TLS, and for a
         /// peer that was not asked for any.
         peer_certificates: Option<PeerCertificates>,
     },
-    /// A connection has ended, by this side, the peer or a loss (`FI_SHUTDOWN`). It comes once,
-    /// last of its endpoint, and after all operations of the endpoint have ended.
+    /// A connection has ended, because this side or the peer closed it or it was lost
+    /// (`FI_SHUTDOWN`). It is reported once, as the last event of its endpoint, after all
+    /// operations of the endpoint have ended.
     Shutdown {
         /// The endpoint that was connected.
         endpoint: EndpointId,
@@ -57,8 +58,8 @@ pub enum Event {
         context: Option<UserContext>,
         /// The cause, if the connection was lost. `None`: both sides have announced their end and
         /// know that everything they sent has arrived; or this side closed a connection to a peer
-        /// without this library's extension. Such a peer cannot announce its end, which is
-        /// therefore a loss ([`ErrorKind::PeerClosed`]).
+        /// without this library's extension. Such a peer cannot announce its end, so its end counts
+        /// as a loss ([`ErrorKind::PeerClosed`]).
         ///
         /// [`ErrorKind::PeerClosed`]: crate::ErrorKind::PeerClosed
         error: Option<Error>,

@@ -224,8 +224,8 @@ impl EventQueue {
         self.ring().try_reserve_many(count).map(event_slots)
     }
 
-    /// Waits until `count` slots are free at the same time; the queue must have so many. `None`
-    /// once it is closed. May be dropped at any time.
+    /// Waits until `count` slots are free at the same time; the queue must have at least `count`
+    /// slots. `None` once it is closed. May be dropped at any time.
     pub(crate) fn reserve_many(&self, count: usize) -> EventReserveMany {
         EventReserveMany {
             reserve: self.ring().reserve_many(count),

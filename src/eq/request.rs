@@ -1,8 +1,9 @@
-//! A peer's request for a connection (`FI_CONNREQ` of `fi_eq(3)`, `fi_cm(3)`), and the verdict on
-//! it.
+//! A peer's request for a connection (`FI_CONNREQ` of `fi_eq(3)`, `fi_cm(3)`), and its acceptance
+//! or rejection.
 //!
-//! The listener's task keeps the connection and waits for the verdict; the request is only the
-//! ticket by which it is given. So a request may be kept, moved to other tasks and dropped at will.
+//! The listener's task keeps the connection and waits for the verdict; the request only holds the
+//! ticket through which the application gives the verdict. So a request may be kept, moved to other
+//! tasks and dropped at will.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ use crate::sync::{ManualProgress, Ticket, TicketHolder};
 use crate::transport::RawLink;
 use crate::wire::{ByteOrder, ExtensionOffer};
 
-/// The parameters of a request that the accepting endpoint needs, beside the application's data.
+/// The parameters of a request that the accepting endpoint needs, in addition to the private data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectParams {
     pub(crate) order: ByteOrder,
@@ -32,8 +33,9 @@ pub(crate) struct AcceptedLink {
     pub(crate) timeout: Duration,
 }
 
-/// Takes the connection of an accepted request over, in the listener's task: the application that
-/// has accepted need not wait for it. If it is dropped, it gets no connection.
+/// A callback that takes over the connection of an accepted request. It runs in the listener's
+/// task, so the application need not wait for the connection. Dropping the taker calls it with
+/// `None`.
 pub(crate) struct LinkTaker(Option<Box<dyn FnOnce(Option<AcceptedLink>) + Send>>);
 
 impl LinkTaker {
@@ -60,7 +62,7 @@ impl Drop for LinkTaker {
 
 /// The decision on a connection request.
 pub(crate) enum Verdict {
-    /// Accepted: the listener hands the connection over to this.
+    /// Accepted: the listener hands the connection to this taker.
     Accept(LinkTaker),
     /// Rejected, with private data for the peer (may be empty).
     Reject(Bytes),
@@ -112,7 +114,7 @@ pub struct ConnRequest {
 }
 
 impl ConnRequest {
-    /// Creates a request and the place where its verdict arrives (`None` if the request was dropped
+    /// Creates a request and the receiver of its verdict (`None` if the request was dropped
     /// undecided).
     pub(crate) fn new(
         listener: EndpointId,
@@ -192,7 +194,7 @@ impl ConnRequest {
         self.ticket.is_abandoned()
     }
 
-    /// Takes the right to decide, and drops the rest.
+    /// Returns the ticket through which the verdict is given, and drops the rest of the request.
     pub(crate) fn take_ticket(self) -> Ticket<Verdict> {
         self.ticket
     }

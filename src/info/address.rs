@@ -251,9 +251,9 @@ impl AddressHint {
     }
 }
 
-/// Returns the address to bind: the given one, otherwise the interface's own. Toward a peer outside
-/// of the subnet it is `None`, unless a hint chose the interface, since the fastest interface need
-/// not be the one that routing takes.
+/// Returns the address to bind: the given one, otherwise the interface's own. For a peer outside of
+/// the subnet the result is `None`, unless a hint chose the interface, since the fastest interface
+/// need not be the one that routing takes.
 fn local_address(
     interface: &Interface,
     source: Option<AddressHint>,
@@ -288,7 +288,7 @@ fn may_bind(offer: &Interface, ip: IpAddr) -> bool {
 }
 
 /// Returns whether the interface can reach the destination: loopback addresses reach only loopback
-/// addresses, and other addresses only others.
+/// addresses, and other addresses reach only other addresses.
 fn may_reach(offer: &Interface, dest: AddressHint) -> bool {
     let loopback = offer.address.is_loopback();
     match dest.ip {

@@ -44,7 +44,7 @@ pub struct FabricAttr {
 /// `ep_cnt` limits how many endpoints can be open at the same time. The other counts are advice
 /// (`fi_domain(3)`: "the optimal number"), and limits in a domain that is opened with
 /// [`limit`](crate::domain::DomainBuilder::limit). Beyond a limit, opening fails with
-/// [`LimitReached`](crate::ErrorKind::LimitReached). They are the counts that the hints requested;
+/// [`LimitReached`](crate::ErrorKind::LimitReached). The counts are those that the hints requested;
 /// the defaults are so large that the system's limits on memory and descriptors are reached first.
 ///
 /// ```
@@ -85,9 +85,9 @@ pub struct DomainAttr {
     pub av_type: AvType,
     /// The registration rules that the domain enforces.
     ///
-    /// The library itself needs none. Of the modes that the application supports (hint
-    /// [`mr_mode`](super::DomainHints::mr_mode)) it keeps only `BASIC`, as `fi_mr(3)` requires, and
-    /// it adds those that [`required_mr_mode`](super::DomainHints::required_mr_mode) requests.
+    /// The library itself needs no modes. It keeps only `BASIC` of the modes that the application
+    /// supports (hint [`mr_mode`](super::DomainHints::mr_mode)), as `fi_mr(3)` requires, and adds
+    /// those that [`required_mr_mode`](super::DomainHints::required_mr_mode) requests.
     /// [`MrMode::in_force`] translates the old names.
     pub mr_mode: MrMode,
     /// Bytes of a region's key: 8, or 32 with [`MrMode::RAW`]. An application that chooses its keys
@@ -96,8 +96,8 @@ pub struct DomainAttr {
     /// Bytes of immediate data (remote CQ data) that an operation can carry: 8. 0 for datagram
     /// endpoints.
     pub cq_data_size: usize,
-    /// Completion queues, as all counts but [`ep_cnt`](Self::ep_cnt) advice, unless the domain is
-    /// opened with a [limit](crate::domain::DomainBuilder::limit).
+    /// Completion queues. Like all counts but [`ep_cnt`](Self::ep_cnt), this is advice, unless the
+    /// domain is opened with a [limit](crate::domain::DomainBuilder::limit).
     pub cq_cnt: usize,
     /// Endpoints that can be open at the same time.
     pub ep_cnt: usize,
@@ -191,9 +191,10 @@ pub struct EndpointAttr {
     /// The fields of a tag, as the hints requested; 0 without tagged messages.
     pub mem_tag_format: u64,
     /// Transmit contexts of the endpoint if it is opened as a
-    /// [scalable](crate::rdm::ScalableEndpoint) endpoint; any other has one.
+    /// [scalable](crate::rdm::ScalableEndpoint) endpoint; any other endpoint has one.
     pub tx_ctx_cnt: ContextCount,
-    /// Receive contexts of the endpoint if it is opened as a scalable endpoint; any other has one.
+    /// Receive contexts of the endpoint if it is opened as a scalable endpoint; any other endpoint
+    /// has one.
     pub rx_ctx_cnt: ContextCount,
     /// The authorization key that peers of the endpoint must prove. `None`: the domain's.
     pub auth_key: Option<AuthKey>,
@@ -258,8 +259,8 @@ pub struct RxAttr {
     pub msg_order: MsgOrder,
     /// The order in which receives complete.
     pub comp_order: CompOrder,
-    /// Bytes of unexpected messages that are kept; beyond it the endpoint stops reading from its
-    /// peer.
+    /// Bytes of unexpected messages that are kept; beyond this limit the endpoint stops reading
+    /// from its peer.
     pub total_buffered_recv: usize,
     /// Receives that can be posted.
     pub size: usize,
@@ -270,8 +271,8 @@ pub struct RxAttr {
 /// An authorization key (`auth_key` of `fi_domain(3)`, `fi_endpoint(3)` and `fi_mr(3)`).
 ///
 /// An endpoint with a key communicates only with peers that prove that they have the same key. Use
-/// at least 16 random bytes: a peer that an endpoint with a key connects to can afterwards try out
-/// guesses of it offline.
+/// at least 16 random bytes: after an endpoint with a key connects to a peer, the peer can test
+/// guesses of the key offline.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

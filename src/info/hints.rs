@@ -13,8 +13,8 @@ use crate::path::LocalPath;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConfig;
 
-/// Makes a struct and one setter per field from one list, so that no attribute can be hinted
-/// without being stored, or stored without being hinted.
+/// Makes a struct and one setter per field from one list, so that every setter has a field, and
+/// every field a setter.
 macro_rules! hints {
     (
         $(#[$struct_doc:meta])*
@@ -68,8 +68,8 @@ impl Hints {
         Self::default()
     }
 
-    /// Returns whether shared memory may be used: as the hint says, or else unless communication
-    /// with other hosts is asked for, and not that with this one.
+    /// Returns whether shared memory may be used: as the hint says; without the hint, it may be
+    /// used unless the capabilities request communication with other hosts but not with this one.
     pub(crate) fn chosen_local_path(&self) -> LocalPath {
         let asked = self.caps.unwrap_or_default() | self.domain.caps.unwrap_or_default();
         let is_remote_only = asked.contains(Caps::REMOTE_COMM) && !asked.contains(Caps::LOCAL_COMM);
@@ -248,8 +248,8 @@ hints! {
         mr_key_size: usize,
         /// Bytes of immediate data (remote CQ data): at most 8, and 0 for datagram endpoints.
         cq_data_size: usize,
-        /// Completion queues. As all counts but [`ep_cnt`](Self::ep_cnt) it is advice, unless the
-        /// domain is opened with a [limit](crate::domain::DomainBuilder::limit). Default and
+        /// Completion queues. Like all counts but [`ep_cnt`](Self::ep_cnt), this is advice, unless
+        /// the domain is opened with a [limit](crate::domain::DomainBuilder::limit). Default and
         /// maximum: 1,048,576.
         cq_cnt: usize,
         /// Endpoints that can be open at the same time. Default and maximum: 1,048,576.
@@ -289,7 +289,7 @@ hints! {
         /// Bytes of an event's error data: at most 256.
         max_err_data: usize,
         /// Memory regions, or those bound to each endpoint with [`MrMode::ENDPOINT`]; the domain
-        /// allocates a table for so many when it is opened. Default and maximum: 16,777,216.
+        /// allocates a table for this many when it is opened. Default and maximum: 16,777,216.
         mr_cnt: usize,
         /// The default traffic class of the domain's endpoints. Default:
         /// [`TrafficClass::BestEffort`].
@@ -423,8 +423,8 @@ hints! {
         msg_order: MsgOrder,
         /// The required order of receive completions. Offered: [`CompOrder::STRICT`].
         comp_order: CompOrder,
-        /// Bytes of unexpected messages that are kept. Default: 1 MiB. Beyond it the endpoint stops
-        /// reading from its peer.
+        /// Bytes of unexpected messages that are kept. Default: 1 MiB. Beyond this limit the
+        /// endpoint stops reading from its peer.
         total_buffered_recv: usize,
         /// Receives that can be posted. Default: 256; maximum: 65,536.
         size: usize,

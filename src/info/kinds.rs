@@ -32,7 +32,7 @@ pub enum EndpointType {
 
 /// What an application promises about calls from several threads (`threading` of `fi_domain(3)`).
 ///
-/// Any promise is accepted; whatever it is, the library is memory-safe.
+/// Any promise is accepted, and the library is memory-safe with each of them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -127,9 +127,9 @@ pub enum Driver {
     /// time it could follow.
     Thread,
     /// The thread that calls [`local::block_on`](crate::local::block_on), which sleeps in the
-    /// domain's ring: the application's futures run there, and between them the driver. No wake-up
-    /// of a task or a thread lies between a message and the future that waits for it. Nothing moves
-    /// before that call, and after it the domain's operations fail.
+    /// domain's ring: the application's futures run there, and the driver runs between them. A
+    /// message reaches the future that waits for it without a wake-up of a task or a thread. The
+    /// domain makes no progress before that call, and its operations fail after the call.
     Local,
     /// The application's calls: data moves only while the application reads or awaits. This has the
     /// lowest latency, because a message wakes only the task that waits for it.
@@ -145,8 +145,8 @@ pub enum Driver {
     ///
     /// It works on any executor. In a Tokio runtime that provides what the backend needs, that
     /// runtime's reactor wakes the waiting tasks. Otherwise a thread of the domain waits for the
-    /// sockets while a task sleeps; it moves no data. When a runtime shuts down in which a domain
-    /// was opened, the domain's operations fail. A future that was woken and is neither polled
+    /// sockets while a task sleeps; it moves no data. When the runtime in which a domain was opened
+    /// shuts down, the domain's operations fail. A future that was woken and is neither polled
     /// again nor dropped is skipped after some milliseconds: then all other tasks that wait for the
     /// domain are woken, and the first of them drives it. When the last handle of the domain and
     /// its endpoints is dropped, data that the sockets do not accept at once is lost;
@@ -416,7 +416,7 @@ impl ApiVersion {
     pub const OLDEST: ApiVersion = ApiVersion::new(1, 0);
     /// The newest version whose manual pages this crate follows.
     pub const NEWEST: ApiVersion = ApiVersion::new(2, 6);
-    /// From here on an empty `mr_mode` means scalable, and authorization keys count.
+    /// From this version on an empty `mr_mode` means scalable, and authorization keys are in force.
     pub(super) const MODE_BITS: ApiVersion = ApiVersion::new(1, 5);
 
     /// Returns whether authorization keys are in force in this version.

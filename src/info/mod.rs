@@ -94,8 +94,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// Returns the address at which an endpoint listens that is given none: the source, or any
-    /// address.
+    /// Returns the address at which an endpoint listens by default: the source, or any address.
     pub(crate) fn listen_address(&self) -> SocketAddr {
         let any = match self.address_format {
             AddressFormat::SockaddrIn6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),

@@ -14,11 +14,12 @@ pub(super) struct Offer {
     pub(super) provider: &'static str,
     pub(super) protocol: Protocol,
     pub(super) protocol_version: u32,
-    /// All capabilities. A result has those of them that were asked for.
+    /// All capabilities. A result has the requested ones.
     pub(super) caps: Caps,
-    /// Capabilities that are enabled whether or not they are asked for.
+    /// Capabilities that are enabled whether or not they are requested.
     pub(super) caps_always: Caps,
-    /// The order that is always kept, and below the order that is also kept if it is asked for.
+    /// The order that is always kept, and (in the next field) the order that is also kept on
+    /// request.
     pub(super) msg_order: MsgOrder,
     pub(super) msg_order_on_demand: MsgOrder,
     /// The order of transmit completions.
@@ -99,7 +100,7 @@ const MSG: Offer = Offer {
 const CQ_DATA_SIZE: usize = 8;
 
 /// Bare UDP payloads (`fi_udp(7)`): nothing is ordered or acknowledged, and there is no room for
-/// data beside a message.
+/// data in addition to a message.
 const DGRAM: Offer = Offer {
     endpoint_type: EndpointType::Dgram,
     provider: "udp",
@@ -130,7 +131,7 @@ const DGRAM: Offer = Offer {
     cq_data_size: 0,
 };
 
-/// Connectionless endpoints over the same connections, one per peer.
+/// Connectionless endpoints, over connections like those of `MSG`, one per peer.
 const RDM: Offer = Offer {
     endpoint_type: EndpointType::Rdm,
     protocol: Protocol::XNET,

@@ -1,4 +1,4 @@
-//! Capabilities of an endpoint of each kind that is opened with an Info: this is the one place that
+//! The capabilities of an endpoint of each kind that is opened with an Info. Only this module
 //! decides them.
 
 use super::Info;
@@ -34,7 +34,7 @@ impl SideCaps {
         SideCaps { tx: caps, rx: caps }
     }
 
-    /// Adds buffers for several messages, which shared receives may always be.
+    /// Adds the capability for multi-receive buffers, which shared receives always have.
     pub(crate) fn with_multi_recv(self) -> Self {
         SideCaps {
             rx: self.rx | Caps::MULTI_RECV,

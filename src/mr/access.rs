@@ -1,4 +1,4 @@
-//! Access rights and the one function that judges them.
+//! Access rights, and the checks against them.
 
 use bitflags::bitflags;
 
@@ -9,7 +9,7 @@ bitflags! {
     /// What local operations and peers may do with a region (`fi_mr(3)`, access). The bits have
     /// libfabric's values.
     ///
-    /// Rights are enforced one by one: `WRITE` does not bring `SEND` with it.
+    /// Rights are enforced one by one: `WRITE` does not include `SEND`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -56,7 +56,7 @@ impl Access {
     /// `SEND | WRITE | REMOTE_READ`.
     pub const READ_ONLY: Access = Access::SEND.union(Access::WRITE).union(Access::REMOTE_READ);
 
-    /// The right that a local use of a registered buffer takes.
+    /// The right that a local use of a registered buffer needs.
     pub(crate) fn needed_for(usage: LocalUse) -> Access {
         match usage {
             LocalUse::Send => Access::SEND,
@@ -66,12 +66,12 @@ impl Access {
         }
     }
 
-    /// Judges a use: all of `need` must have been granted.
+    /// Returns true if all rights of `need` have been granted.
     pub(crate) fn permits(self, need: Access) -> bool {
         self.contains(need)
     }
 
-    /// Judges a local use, with the error that names the missing right.
+    /// Checks a local use; the error names the missing right.
     pub(crate) fn check(self, usage: LocalUse) -> Result<()> {
         let need = Access::needed_for(usage);
         if self.permits(need) {

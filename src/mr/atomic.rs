@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 pub trait AtomicInteger: Integer {}
 
-/// What atomic operations do with an integer. Seals [`AtomicInteger`].
+/// The functions of an integer that atomic operations need. Seals [`AtomicInteger`].
 pub trait Integer: Copy + Ord + std::fmt::Debug {
     #[doc(hidden)]
     const SIZE: usize;

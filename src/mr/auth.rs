@@ -32,8 +32,8 @@ impl AuthSecret {
     }
 
     /// Derives the key of a session from what its two sides have sent each other. On a secure
-    /// connection `binding`, which no other connection has, goes into it too: so the session's
-    /// proofs are worth nothing elsewhere.
+    /// connection `binding`, which no other connection has, is part of the derivation, so that the
+    /// session's proofs are valid on no other connection.
     pub(crate) fn session(
         &self,
         transcript: &[u8; 80],
@@ -45,7 +45,7 @@ impl AuthSecret {
 }
 
 impl PartialEq for AuthSecret {
-    /// In constant time.
+    /// Compares in constant time.
     fn eq(&self, other: &Self) -> bool {
         is_same(&self.0, &other.0)
     }
@@ -53,8 +53,8 @@ impl PartialEq for AuthSecret {
 
 impl Eq for AuthSecret {}
 
-/// The purpose of a proof or a seal, and the side that made it. It is hashed along, so that neither
-/// side can replay the other side's proof, nor use one in another place.
+/// The purpose of a proof or a seal, and the side that made it. The hash covers this value, so that
+/// neither side can replay the other side's proof, or use a proof for another purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sealed {
     InitiatorProof = 1,

@@ -20,14 +20,15 @@ use crate::sync::{
     DomainScope, DrainScope, GateError, HasGate, Lock, ManualProgress, await_driving,
 };
 
-/// The domain as a region uses it; the region holds it.
+/// The interface of the domain to its regions. A region keeps its domain alive through it.
 pub(crate) trait Parent: Send + Sync {
     fn table(&self) -> &Lock<MrTable>;
 
-    /// The scope of the counters that can be bound to its regions, with the domain's progress.
+    /// The scope of the counters that can be bound to the domain's regions; it contains the
+    /// domain's progress.
     fn scope(&self) -> &DomainScope;
 
-    /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
+    /// Wakes the progress driver, which cancels kernel operations on regions that refuse them.
     fn nudge(&self);
 }
 
@@ -36,13 +37,13 @@ pub(crate) struct PreparedRegion {
     /// Memory from [`prepare`], faulted in already if the domain promises that.
     pub(crate) memory: Arc<RegionMemory>,
     pub(crate) requested_key: Option<u64>,
-    /// Only peers that have proven this key may access it; `None`: all.
+    /// Only peers that have proven this key may access the region; `None`: all peers.
     pub(crate) auth_key: Option<AuthSecret>,
     pub(crate) context: Option<UserContext>,
     pub(crate) parent: Arc<dyn Parent>,
 }
 
-/// Why a registration failed, and its buffers.
+/// The error of a registration that failed, and its buffers.
 #[derive(Debug)]
 pub(crate) struct RegisterError {
     pub(crate) error: Error,
@@ -59,14 +60,14 @@ impl RegisterError {
     /// Takes the buffers out of memory that never became a region.
     #[cold]
     pub(crate) fn of_memory(error: Error, memory: &RegionMemory) -> Box<Self> {
-        // Neither can fail: this caller is the only owner of the memory.
+        // Closing and taking cannot fail: this caller is the only owner of the memory.
         let _ = memory.gate().close();
         Self::new(error, memory.take().unwrap_or_default())
     }
 }
 
-/// Joins the buffers of a registration, and checks that they can grant the rights it asks for. The
-/// memory has no other owner yet, so that its pages can be faulted in.
+/// Joins the buffers of a registration, and checks that they can grant the requested rights. The
+/// memory has no other owner yet, so its pages can be faulted in.
 pub(crate) fn prepare(
     buffers: OwnedBuffers,
     traits: RegionTraits,
@@ -93,18 +94,19 @@ pub(crate) fn prepare(
     Err(RegisterError::new(error, buffers))
 }
 
-/// One registered region. Its handles share it; when the last one goes the region is deregistered.
+/// One registered region. Its handles share it; dropping the last one deregisters the region.
 ///
-/// Invariant: the table has `memory` under `key` until the gate is closed, at most a moment longer.
+/// Invariant: the table has `memory` under `key` until the gate is closed, and removes it
+/// immediately afterwards.
 pub(super) struct RegionCore {
     memory: Arc<RegionMemory>,
     key: u64,
-    /// Peers need the raw key (`FI_MR_RAW`).
+    /// Peers need the region's raw key (`FI_MR_RAW`).
     raw_only: bool,
     addr: u64,
     context: Option<UserContext>,
     parent: Arc<dyn Parent>,
-    /// It has been deregistered, so that the table has its key no more.
+    /// The region has been deregistered: the table no longer has its key.
     ended: AtomicBool,
 }
 
@@ -145,7 +147,7 @@ impl RegionCore {
         Access::from_bits_truncate(self.memory.rights())
     }
 
-    /// The key for headers; none in a domain with raw keys.
+    /// The key for headers; [`KEY_NOT_AVAILABLE`] in a domain with raw keys.
     pub(super) fn key(&self) -> u64 {
         if self.raw_only {
             KEY_NOT_AVAILABLE
@@ -160,7 +162,7 @@ impl RegionCore {
         (self.addr, table.raw_key(self.key, &self.memory))
     }
 
-    /// Returns its statistics: all zero once it is deregistered.
+    /// Returns the region's statistics: all zero once it is deregistered.
     pub(super) fn stats(&self) -> RegionStats {
         let is_ended = self.ended.load(Ordering::Acquire);
         let table = self.parent.table().lock("region stats");
@@ -190,8 +192,8 @@ impl RegionCore {
         read_at(&self.memory, offset, into)
     }
 
-    /// Parks the gate while the registration is idle, or opens it again. Users inside go on, but
-    /// kernel operations for peers are cancelled.
+    /// Parks the gate while the registration is idle, or opens it again. Users inside the gate
+    /// continue, but kernel operations for peers are cancelled.
     pub(super) fn park(&self, parked: bool) {
         self.memory.gate().park(parked);
         if parked {
@@ -199,20 +201,20 @@ impl RegionCore {
         }
     }
 
-    /// Wakes the driver after the gate was shut, if a kernel operation or a copy for a peer is in
-    /// flight: the driver cancels it.
+    /// Called after the gate was shut. If a kernel operation or a copy for a peer is in flight,
+    /// wakes the driver, which cancels it.
     pub(super) fn nudge(&self) {
         if !self.memory.gate().is_drained(DrainScope::Remote) {
             self.parent.nudge();
         }
     }
 
-    /// The domain's progress, if the application makes it by hand.
+    /// The domain's progress, if it is manual.
     pub(super) fn progress(&self) -> Option<&Arc<ManualProgress>> {
         self.scope().progress()
     }
 
-    /// The scope of the counters that can be bound to it.
+    /// The scope of the counters that can be bound to the region.
     pub(super) fn scope(&self) -> &DomainScope {
         self.parent.scope()
     }
@@ -229,7 +231,7 @@ impl RegionCore {
         }
     }
 
-    /// Revokes the region. True if nothing on behalf of a peer is in flight any more.
+    /// Revokes the region. Returns true if no peer's access is in flight any more.
     pub(super) fn revoke_now(&self) -> bool {
         self.memory.gate().revoke();
         let is_drained = self.memory.gate().is_drained(DrainScope::Remote);
@@ -239,8 +241,8 @@ impl RegionCore {
         is_drained
     }
 
-    /// Removes it from the domain. True if no user is inside the gate any more; until then its
-    /// buffers stay.
+    /// Removes the region from the domain. Returns true if no user is inside the gate any more;
+    /// until then the region keeps its buffers.
     #[inline]
     pub(super) fn deregister(&self) -> Result<bool> {
         if let Some(names) = self.memory.attached().open_names() {
@@ -250,7 +252,7 @@ impl RegionCore {
         self.end().map_err(gate_error)
     }
 
-    /// Closes the gate and removes the key. True if no user is inside the gate.
+    /// Closes the gate and removes the key. Returns true if no user is inside the gate.
     #[inline]
     fn end(&self) -> Result<bool, GateError> {
         let is_drained = self.memory.gate().close()?;
@@ -274,8 +276,8 @@ impl Drop for RegionCore {
         if *self.ended.get_mut() {
             return;
         }
-        // A `Quiesced` guard holds a handle, so none exists, and closing cannot be refused. The
-        // memory is freed when the last operation that holds it ends.
+        // A `Quiesced` guard holds a handle, so no guard exists here, and closing cannot be
+        // refused. The memory is freed when the last operation that holds it ends.
         let ended = self.end();
         debug_assert!(ended.is_ok(), "a guard keeps its region's handle");
     }
@@ -291,7 +293,7 @@ impl fmt::Debug for RegionCore {
     }
 }
 
-/// The user's error for a local use that the gate refused.
+/// Returns the application's error for a local use that the gate refused.
 pub(crate) fn gate_error(why: GateError) -> Error {
     match why {
         GateError::Quiesced => Error::new(
@@ -312,7 +314,7 @@ pub(crate) fn gate_error(why: GateError) -> Error {
     }
 }
 
-/// The user's error for a copy that failed.
+/// Returns the application's error for a copy that failed.
 pub(super) fn access_error(why: AccessError) -> Error {
     match why {
         AccessError::Closed(why) => gate_error(why),
@@ -321,7 +323,7 @@ pub(super) fn access_error(why: AccessError) -> Error {
     }
 }
 
-/// Copies out of a region, checked.
+/// Copies bytes out of a region, after a check of the range.
 pub(super) fn read_at(memory: &RegionMemory, offset: usize, into: &mut [u8]) -> Result<()> {
     check_range(offset, into.len(), memory.len())?;
     memory.read_at(offset, into).map_err(access_error)
@@ -338,16 +340,16 @@ pub(super) fn check_range(offset: usize, len: usize, whole: usize) -> Result<()>
     }
 }
 
-/// Offset and length of a range in something of `len` bytes.
+/// Returns the offset and length of a range within `len` bytes.
 pub(super) fn local_range(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
     let wide = |bound: &usize| *bound as u64;
     let bounds = (range.start_bound().map(wide), range.end_bound().map(wide));
     let (start, end) = resolve_range(bounds, len as u64)?;
-    // Both are at most `len`, which is a usize.
+    // Start and end are at most `len`, which is a usize.
     Ok((start as usize, (end - start) as usize))
 }
 
-/// Error of a call that finds the buffers taken by another handle.
+/// Returns the error of a call after another handle has taken the buffers.
 #[cold]
 pub(super) fn buffers_taken() -> Error {
     Error::new(

@@ -1,4 +1,4 @@
-//! The end of a region that gives its buffers back.
+//! Deregistering a region, which returns its buffers.
 
 use std::future::Future;
 use std::marker::PhantomData;

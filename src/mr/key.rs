@@ -12,15 +12,15 @@ pub const KEY_NOT_AVAILABLE: u64 = u64::MAX;
 /// Which side chooses keys in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyPolicy {
-    /// The application may ask for keys of this many bytes, 1 to 8 (`mr_key_size`); the library
-    /// chooses where it does not.
+    /// The application may ask for keys of this many bytes, 1 to 8 (`mr_key_size`); otherwise the
+    /// library chooses.
     Application { key_size: usize },
-    /// The library does (`FI_MR_PROV_KEY`).
+    /// The library chooses every key (`FI_MR_PROV_KEY`).
     Provider,
 }
 
 impl KeyPolicy {
-    /// The largest key there may be.
+    /// The largest valid key.
     #[inline]
     fn key_max(self) -> u64 {
         match self {
@@ -30,7 +30,7 @@ impl KeyPolicy {
         }
     }
 
-    /// Judges a key the application asks for; the table judges whether it is taken.
+    /// Checks a key that the application requests; the table checks whether it is in use.
     pub(crate) fn check(self, requested: u64) -> Result<()> {
         let rejected = |message| Err(Error::new(ErrorKind::KeyRejected, message));
         if self == KeyPolicy::Provider {
@@ -42,16 +42,16 @@ impl KeyPolicy {
         Ok(())
     }
 
-    /// Chooses a key of random bits that `is_taken` denies, so that no peer can guess it. Never
-    /// zero, which C programs use for "no key".
+    /// Chooses a free key (`is_taken` returns false) of random bits, so that no peer can guess it.
+    /// Never zero, which C programs use for "no key".
     pub(super) fn choose(
         self,
         mut draw: impl FnMut() -> Result<u64>,
         is_taken: impl Fn(u64) -> bool,
     ) -> Result<u64> {
         let key_max = self.key_max();
-        // With 8 bytes the first draw all but always hits; a small space may be nearly full, so
-        // after some draws every key above the last is tried in turn.
+        // With 8 bytes the first drawn key is almost always free. A small key space may be nearly
+        // full, so after some draws the keys above the last drawn one are tried in turn.
         let mut drawn = 0;
         for _ in 0..KEY_DRAWS_MAX {
             drawn = draw()?;
@@ -71,12 +71,13 @@ impl KeyPolicy {
 /// Random keys, fetched several at a time from the operating system's random source: a system call
 /// for each key takes longer than a registration. A key is zeroed when it is given out.
 ///
-/// The kernel zeroes the pool in a forked child, which so finds it empty and fetches keys of its
-/// own.
+/// The kernel zeroes the pool in a forked child, so that the child finds it empty and fetches keys
+/// of its own.
 pub(super) struct KeyPool {
     source: RandomSource,
-    /// The number of keys left, in the first byte of a word, and behind it the keys. `None` where
-    /// the kernel zeroes no memory on fork (before Linux 4.14): each key is a system call then.
+    /// The first word holds the number of keys left, in its first byte; the other words are the
+    /// keys. `None` where the kernel zeroes no memory on fork (before Linux 4.14): each key is a
+    /// system call then.
     words: Option<MappedBuffer>,
 }
 
@@ -92,7 +93,7 @@ impl KeyPool {
         self.source.is_seeded()
     }
 
-    /// Takes a key out of the pool, which is refilled when it is empty.
+    /// Takes a key out of the pool, and refills the pool first if it is empty.
     pub(super) fn draw(&mut self) -> Result<u64> {
         let Some(words) = &mut self.words else {
             return self.source.number("a key");

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::random::RandomSource;
 use crate::sync::{Keep, Lock};
 
-/// The key and tag that stand in a header for a key of the application.
+/// The key and tag that a header carries for a key of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WireKey {
     pub(crate) key: u64,
@@ -53,7 +53,7 @@ impl MappedKeys {
         })
     }
 
-    /// Returns what stands in a header for this key.
+    /// Returns the key and tag that a header carries for this key.
     pub(crate) fn wire_key(&self, key: u64) -> Result<WireKey> {
         match self.keys.lock("look for a mapped key").get(&key) {
             Some(raw) => Ok(WireKey {

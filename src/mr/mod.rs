@@ -31,7 +31,7 @@ mod table;
 mod tests;
 mod typed;
 
-// The documentation lists methods in the order of the modules; these are for few programs.
+// The documentation lists methods in the order of the modules; methods for few programs come last.
 mod atomic;
 
 #[cfg(loom)]

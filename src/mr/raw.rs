@@ -7,10 +7,10 @@
 //! ```
 //!
 //! The tag authenticates the key together with the region's address, length and rights, under a
-//! secret of the domain that no peer ever sees: BLAKE3, keyed. A domain with `FI_MR_RAW` demands it
-//! with every access: behind each segment of a read or write stands an empty one that carries the
-//! sixteen bytes of the tag in its address and its key. So a peer has to know, or to guess, 192
-//! bits and not 64. Tags are compared in constant time.
+//! secret of the domain that no peer ever sees: BLAKE3, keyed. A domain with `FI_MR_RAW` demands
+//! the tag with every access: each segment of a read or write is followed by an empty segment,
+//! whose address and key fields carry the sixteen bytes of the tag. So a peer has to know, or to
+//! guess, 192 bits instead of 64. Tags are compared in constant time.
 
 use std::fmt;
 
@@ -98,7 +98,7 @@ impl RawKey {
 }
 
 impl PartialEq for RawKey {
-    /// In constant time.
+    /// Compares in constant time.
     fn eq(&self, other: &Self) -> bool {
         blake3::Hash::from_bytes(self.0) == blake3::Hash::from_bytes(other.0)
     }
@@ -170,7 +170,7 @@ impl Sealed {
 /// A domain's secret, and whether its regions are reached by raw keys only.
 pub(crate) struct RawKeys {
     secret: [u8; 32],
-    /// `FI_MR_RAW`: every access brings its tag.
+    /// `FI_MR_RAW`: every access must carry the tag of its region.
     pub(super) demanded: bool,
 }
 

@@ -51,8 +51,8 @@ impl<B: 'static> Clone for ReadOnlyRegion<B> {
 }
 
 impl<B: IoBuf> ReadOnlyRegion<B> {
-    /// Registers prepared memory; the buffers come back if it is not read-only and of one piece, or
-    /// if the key cannot be had.
+    /// Registers prepared memory. Returns the buffers with the error if the memory is not one
+    /// read-only buffer, or if the key is not available.
     pub(crate) fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
         if parts.memory.as_read_only().is_none() {
             let error = Error::new(
@@ -116,7 +116,7 @@ impl<B: 'static> ReadOnlyRegion<B> {
         self.core.remote()
     }
 
-    /// A range of it, in bytes, as the source of a local operation.
+    /// A range of the region, in bytes, as the source of a local operation.
     ///
     /// # Errors
     /// `InvalidArgument` if the range is not within the region.

@@ -1,9 +1,9 @@
-//! Keys of regions that were deregistered lately: a peer that uses one was given it before, and has
-//! not guessed (ruling 15).
+//! Keys of regions that were deregistered lately: a peer that uses such a key was given it earlier,
+//! and has not guessed it (ruling 15).
 //!
-//! A queue of [`RECENT_KEYS_MAX`] places, of which a key takes one, and one more for each endpoint
-//! that its region was bound to; the oldest make room. It is searched linearly, and only for a key
-//! that no region has: some microseconds if it is full.
+//! A queue of [`RECENT_KEYS_MAX`] places. A key takes one place, and one more for each endpoint
+//! that its region was bound to; the oldest keys are evicted. The queue is searched linearly, and
+//! only for a key that no region has, which takes some microseconds if it is full.
 //!
 //! Invariant: `taken` is the number of places of all entries, and at most [`RECENT_KEYS_MAX`].
 
@@ -30,9 +30,9 @@ fn places_of(audience: Option<&Audience>) -> usize {
 
 /// The peers that were permitted to access a region.
 pub(super) struct Audience {
-    /// The proof that they have to show, if any.
+    /// The proof that these peers have to show, if any.
     pub(super) proof: Option<Box<RequiredProof>>,
-    /// The endpoints through which they may access it; `None`: all.
+    /// The endpoints through which they may access the region; `None`: all.
     pub(super) endpoints: Option<Box<[EndpointId]>>,
 }
 

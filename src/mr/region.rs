@@ -64,8 +64,8 @@ impl<B: 'static> Clone for MemoryRegion<B> {
 }
 
 impl<B: RegionContents> MemoryRegion<B> {
-    /// Registers prepared memory; the buffers come back if it is read-only, or if the key cannot be
-    /// had.
+    /// Registers prepared memory. Returns the buffers with the error if the memory is read-only, or
+    /// if the key is not available.
     #[inline]
     pub(crate) fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
         if !parts.memory.is_writable() {
@@ -101,7 +101,7 @@ impl<B: RegionContents> MemoryRegion<B> {
 }
 
 impl<B: 'static> MemoryRegion<B> {
-    /// Creates a handle of the type that the region was made of, or of none.
+    /// Creates a handle. `B` is the type that the region was made of, or the erased type.
     #[inline]
     fn of(core: Arc<RegionCore>) -> Self {
         MemoryRegion {
@@ -131,8 +131,8 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.raw_key()
     }
 
-    /// As [`raw_key`](Self::raw_key), into a buffer of the caller's: writes the raw key to its
-    /// start, and returns the base address and the size of the key in bytes.
+    /// As [`raw_key`](Self::raw_key), but writes the raw key to the start of the caller's buffer,
+    /// and returns the base address and the size of the key in bytes.
     ///
     /// # Errors
     /// [`RawKeyTooSmall`], with the necessary size, if the key does not fit; nothing is written
@@ -162,17 +162,17 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.nudge();
     }
 
-    /// The domain's progress, if the application makes it by hand.
+    /// The domain's progress, if it is manual.
     pub(crate) fn progress(&self) -> Option<&Arc<ManualProgress>> {
         self.core.progress()
     }
 
-    /// The scope of the counters that can be bound to it.
+    /// The scope of the counters that can be bound to the region.
     pub(crate) fn scope(&self) -> &DomainScope {
         self.core.scope()
     }
 
-    /// True if a seed decides what happens when; see [`RandomSource::is_seeded`].
+    /// True if a seed determines the order of events; see [`RandomSource::is_seeded`].
     ///
     /// [`RandomSource::is_seeded`]: crate::random::RandomSource::is_seeded
     pub(crate) fn is_seeded(&self) -> bool {
@@ -215,8 +215,8 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.remote()
     }
 
-    /// A range of it, in bytes, as the buffer of a local operation. No right is needed before the
-    /// slice is posted.
+    /// A range of the region, in bytes, as the buffer of a local operation. No right is needed
+    /// before the slice is posted.
     ///
     /// # Errors
     /// `InvalidArgument` if the range is not within the region.
@@ -245,10 +245,10 @@ impl<B: 'static> MemoryRegion<B> {
         memory.write_at(offset, from).map_err(access_error)
     }
 
-    /// Gives exclusive access to the bytes. From the first poll on, accesses of peers and local
-    /// operations on the region are refused (they fail, they do not wait). When those in progress
-    /// have completed, the guard gives `&mut [u8]`. Dropping the guard ends the exclusion. If the
-    /// guard is leaked, the region stays quiesced.
+    /// Returns a guard with exclusive access to the bytes. From the first poll on, accesses of
+    /// peers and local operations on the region are refused (they fail, they do not wait). When
+    /// those in progress have completed, the guard gives `&mut [u8]`. Dropping the guard ends the
+    /// exclusion. If the guard is leaked, the region stays quiesced.
     ///
     /// Local operations run to completion: a posted receive ends when it gets a message or is
     /// cancelled.

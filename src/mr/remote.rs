@@ -61,7 +61,7 @@ impl RemoteRegion {
     /// `InvalidArgument` if the part is not within the range.
     pub fn slice(self, range: impl RangeBounds<u64>) -> Result<RemoteRegion> {
         let (start, end) = resolve_range(range, self.len)?;
-        // The start may be anything a peer claimed, so even this may not add up.
+        // The peer chose the address, so the addition may overflow.
         let addr = self.addr.checked_add(start).ok_or_else(|| {
             let RemoteRegion { addr, len, .. } = self;
             invalid(format!(
@@ -153,10 +153,10 @@ fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// Start and end of a range in something of `len` bytes.
+/// Returns the start and end of a range within `len` bytes.
 ///
 /// # Errors
-/// `InvalidArgument` unless `start <= end <= len`.
+/// `InvalidArgument` if not `start <= end <= len`.
 pub(super) fn resolve_range(range: impl RangeBounds<u64>, len: u64) -> Result<(u64, u64)> {
     let start = match range.start_bound() {
         Bound::Included(start) => Some(*start),

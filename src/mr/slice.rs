@@ -108,8 +108,8 @@ impl Convert for RegionSlice {
             Ok(region) => region,
             Err(why) => return Err((gate_error(why), self)),
         };
-        // Pages that are not there fail the operation here, before any of it is on the wire. A
-        // receive may wait for long, and they may come meanwhile.
+        // Missing pages fail the operation here, before anything is sent. A receive is not checked:
+        // it may wait long, and the pages may become present meanwhile.
         let probed = match usage {
             LocalUse::Receive => Ok(()),
             LocalUse::Send | LocalUse::Write => region.probe(false),

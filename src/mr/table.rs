@@ -43,7 +43,8 @@ impl MrAddressing {
 impl From<GateError> for Refusal {
     fn from(closed: GateError) -> Self {
         match closed {
-            // A region that is being closed was registered a moment ago: the peer has not guessed.
+            // A region that is being closed was registered a moment ago: the peer has not guessed
+            // the key.
             GateError::Revoked | GateError::Closed => Refusal::Revoked,
             GateError::Quiesced
             | GateError::Refreshing
@@ -57,7 +58,7 @@ impl From<GateError> for Refusal {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessRequest {
     pub(crate) key: u64,
-    /// The tag of a raw key, if it came along.
+    /// The tag of a raw key, if the request carries one.
     pub(crate) tag: Option<Tag>,
     pub(crate) addr: u64,
     pub(crate) len: u64,
@@ -76,14 +77,14 @@ struct Registered {
 
 /// What peers must show besides the key.
 pub(super) struct RequiredProof {
-    /// Only peers that have proven this key are admitted; `None`: all.
+    /// Only peers that have proven this key are admitted; `None`: all peers.
     auth_key: Option<AuthSecret>,
     /// Shown with every access in a domain with `FI_MR_RAW`.
     tag: Option<Tag>,
 }
 
 impl RequiredProof {
-    /// True if the request and its context show all of it.
+    /// True if the request and its context show the whole proof.
     pub(super) fn is_shown_by(&self, request: &AccessRequest, context: &AccessContext<'_>) -> bool {
         let is_shown = |tag: &Tag| request.tag.is_some_and(|shown| is_same_tag(tag, &shown));
         self.tag.as_ref().is_none_or(is_shown) && context.has(self.auth_key.as_ref())
@@ -120,7 +121,7 @@ impl Registered {
 
 /// The regions of one domain by key.
 ///
-/// Invariant: a region is in here from its registration to its deregistration, under one key.
+/// Invariant: the table has a region from its registration to its deregistration, under one key.
 pub(crate) struct MrTable {
     addressing: MrAddressing,
     keys: KeyPolicy,
@@ -132,7 +133,7 @@ pub(crate) struct MrTable {
     pool: KeyPool,
     /// The domain is closed: nothing is registered any more.
     closed: bool,
-    /// Most regions that it takes (`mr_cnt` of `fi_domain(3)`).
+    /// Largest number of regions (`mr_cnt` of `fi_domain(3)`).
     count_max: usize,
     /// Number of regions that were entered.
     registrations: u64,
@@ -164,13 +165,13 @@ impl MrTable {
         }
     }
 
-    /// Reserves room for so many regions, which it then takes without growing.
+    /// Reserves room for this many regions, so that inserting them does not grow the table.
     pub(crate) fn expecting(mut self, regions: usize) -> Self {
         self.regions = HashMap::with_capacity(regions);
         self
     }
 
-    /// Sets how many regions it takes at most.
+    /// Sets the largest number of regions.
     pub(crate) fn at_most(mut self, regions: usize) -> Self {
         self.count_max = regions;
         self
@@ -178,9 +179,9 @@ impl MrTable {
 
     /// Enters a region under the requested key, or under one of our choice.
     ///
-    /// `LimitReached` for one more than the domain offers;
-    /// `KeyInUse` (`FI_ENOKEY`) if the key is taken, `KeyRejected` (`FI_EKEYREJECTED`) if it is out
-    /// of range or the application has no say.
+    /// `LimitReached` if the domain already has as many regions as it offers; `KeyInUse`
+    /// (`FI_ENOKEY`) if the key is taken, `KeyRejected` (`FI_EKEYREJECTED`) if it is out of range
+    /// or only the library chooses keys.
     #[inline]
     pub(crate) fn insert(
         &mut self,
@@ -236,7 +237,7 @@ impl MrTable {
         Error::new(ErrorKind::LimitReached, what)
     }
 
-    /// Removes a key, if it still names this region: it may have been given to another since.
+    /// Removes a key, if it still names this region: another region may have got the key since.
     #[inline]
     pub(crate) fn remove(&mut self, key: u64, memory: &Arc<RegionMemory>) {
         let Entry::Occupied(entry) = self.regions.entry(key) else {
@@ -255,13 +256,13 @@ impl MrTable {
         }
     }
 
-    /// From now on, has `notify` notified when the last region is removed.
+    /// Notifies `notify` from now on when the last region is removed.
     pub(crate) fn notify_when_emptied(&mut self, notify: &Arc<Notify>) {
         self.emptied = Some(Arc::clone(notify));
     }
 
-    /// Returns what to notify, with the lock released, if no region is left and a task waits for
-    /// that.
+    /// Returns the `Notify` to notify after the lock is released, if no region is left and a task
+    /// waits for that.
     #[inline]
     pub(crate) fn emptied(&self) -> Option<Arc<Notify>> {
         match self.emptied {
@@ -270,8 +271,8 @@ impl MrTable {
         }
     }
 
-    /// Resolves a request to the memory it names, or refuses it. `Revoked` also if the region was
-    /// deregistered lately.
+    /// Resolves a request to the memory it names, or refuses it. The refusal is `Revoked` also if
+    /// the region was deregistered lately.
     pub(crate) fn resolve<'a>(
         &mut self,
         request: &AccessRequest,
@@ -284,7 +285,7 @@ impl MrTable {
                 false => Refusal::UnknownKey,
             });
         };
-        // A peer without the tag or the authorization key, or through an endpoint that the region
+        // A peer that lacks the tag or the authorization key, or uses an endpoint that the region
         // is not bound to, gets the same answer as for an unknown key.
         let proof = region.proof.as_deref();
         let is_admitted = proof.is_none_or(|it| it.is_shown_by(request, &context))
@@ -319,7 +320,7 @@ impl MrTable {
         self.closed = true;
     }
 
-    /// True if every access brings the tag of a raw key (`FI_MR_RAW`).
+    /// True if every access must carry the tag of a raw key (`FI_MR_RAW`).
     pub(crate) fn demands_tags(&self) -> bool {
         self.raw.demanded
     }
@@ -338,7 +339,7 @@ impl MrTable {
         region.is_some_and(|it| self.raw_key(key, &it.memory) == *raw)
     }
 
-    /// True if the keys follow a seed, and with them all that happens in the domain.
+    /// True if a seed determines the keys, and the order of events in the domain.
     pub(crate) fn is_seeded(&self) -> bool {
         self.pool.is_seeded()
     }
@@ -353,7 +354,7 @@ impl MrTable {
         self.regions.len()
     }
 
-    /// How many regions it takes without growing.
+    /// How many regions the table can hold without growing.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.regions.capacity()
@@ -365,12 +366,12 @@ impl MrTable {
 }
 
 /// Returns the offset and length of a range within a region of `region_len` bytes at `base`; `None`
-/// unless all of it is within. An empty range may stand at the very end.
+/// if it is not entirely within. An empty range may be at the very end.
 fn range_within(base: u64, region_len: usize, addr: u64, len: u64) -> Option<(usize, usize)> {
     let offset = addr.checked_sub(base)?;
     let end = offset.checked_add(len)?;
     let within = end <= u64::try_from(region_len).ok()?;
-    // Both are at most `region_len`, which is a usize.
+    // Offset and length are at most `region_len`, which is a usize.
     within.then(|| Some((usize::try_from(offset).ok()?, usize::try_from(len).ok()?)))?
 }
 

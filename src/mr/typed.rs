@@ -1,5 +1,5 @@
-//! Values in a region's memory, through `zerocopy`: as copies, or as references under the guard,
-//! where these are sound.
+//! Values in a region's memory, through `zerocopy`: as copies, or as references through the
+//! `Quiesced` guard, where references are sound.
 
 use std::ops::RangeBounds;
 

@@ -66,9 +66,9 @@ pub(super) enum PeerStream {
 }
 
 impl Port {
-    /// Takes back kernel operations on regions that peers can access, since a region was closed;
-    /// the machine resolves each region again before it hands it out. Returns true if there were
-    /// any.
+    /// Takes back kernel operations on regions that peers can access, since a region was closed.
+    /// The machine resolves each region again before it hands the region out. Returns true if there
+    /// were any.
     pub(super) fn regions_changed(&self) -> bool {
         let mut guard = self.lock("regions changed");
         let state = &mut *guard;

@@ -1,6 +1,6 @@
-//! Attempts to connect a port: how one begins over its link, and how a failed one is given up. The
-//! port of a connectionless endpoint keeps its posted operations for the next attempt
-//! (`rdm/attempt.rs`); the port of a connected endpoint fails them.
+//! Attempts to connect a port: how they begin, and how failed ones are given up. The port of a
+//! connectionless endpoint keeps its posted operations for the next attempt (`rdm/attempt.rs`); the
+//! port of a connected endpoint fails them.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Port {
         if let Some(limit) = limit {
             state.life.limit_connect(limit);
         }
-        // An accepted connection is up already.
+        // The link of an accepted connection is established already.
         state.bind_proofs();
         self.offer_local(state);
         begin(&mut state.machine);

@@ -17,8 +17,8 @@ pub(crate) fn run_blocking(work: impl FnOnce() + Send + 'static) -> bool {
     }
 }
 
-/// Runs blocking work off the driver; with `in_order`, as a task of the current runtime, since the
-/// order in which threads finish follows no seed.
+/// Runs blocking work off the driver; with `in_order`, as a task of the current runtime, since a
+/// seed does not determine the order in which threads finish.
 pub(crate) fn run_blocking_or_task(in_order: bool, work: impl FnOnce() + Send + 'static) {
     match Handle::try_current() {
         Ok(runtime) if in_order => drop(runtime.spawn(async move { work() })),
@@ -38,10 +38,10 @@ pub(crate) fn run_blocking_on<W: FnOnce() + Send + 'static>(runtime: &Handle, wo
             }
         }));
     };
-    // `spawn_blocking` panics if no thread can be had, and keeps the closure.
+    // `spawn_blocking` panics if the runtime gets no thread, and keeps the closure.
     let has_thread = catch_unwind(AssertUnwindSafe(call)).is_ok();
     if !has_thread {
-        // Held, since the caller may have a port's lock.
+        // The event is held, since the caller may have a port's lock.
         hold_event(|| tracing::warn!("the runtime has no thread for work that blocks"));
         drop(take(&held));
     }

@@ -1,5 +1,5 @@
-//! Turns beside the driver, made by blocking threads while the driver goes on with other ports.
-//! They are for ports whose memory only a device's owner copies, with copies that may block
+//! Blocking turns: turns that blocking threads run while the driver goes on with other ports. A
+//! domain uses them once it has functions for device memory whose copies may block
 //! (`HmemOps::may_block`).
 //!
 //! ```text
@@ -20,7 +20,7 @@ use super::budget::Budget;
 use super::engine::Engine;
 use super::pollable::{Pollable, TurnResult};
 
-/// What has become due for a port since its turn beside the driver began.
+/// Work that has become due for a port since its blocking turn began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Due {
     pub(super) turn: bool,
@@ -33,17 +33,17 @@ pub(super) struct Due {
     pub(super) close: bool,
 }
 
-/// Turns beside the driver that have not ended, by port.
+/// Blocking turns that have not ended, by port.
 #[derive(Debug, Default)]
 pub(super) struct BlockingTurns(HashMap<Key, Due>);
 
 impl BlockingTurns {
-    /// Returns where to note what is due for this port, if a turn of it has not ended.
+    /// Returns the record of the work that is due for this port, if a blocking turn of it runs.
     pub(super) fn under_way(&mut self, key: Key) -> Option<&mut Due> {
         self.0.get_mut(&key)
     }
 
-    /// Begins a turn of a port that has none.
+    /// Begins a blocking turn of a port that has none running.
     pub(super) fn begin(
         &mut self,
         engine: &Arc<Engine>,
@@ -71,16 +71,16 @@ impl BlockingTurns {
         });
     }
 
-    /// Ends a turn; returns what has become due since it began.
+    /// Ends a turn; returns the work that has become due since it began.
     pub(super) fn end(&mut self, key: Key) -> Due {
         self.0.remove(&key).unwrap_or_default()
     }
 }
 
-/// How a turn beside the driver ended.
+/// How a blocking turn ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TurnOutcome {
-    /// No thread could be had for it.
+    /// The runtime had no thread for the turn.
     NotBegun,
     Panicked,
     Over(TurnResult),
@@ -102,7 +102,7 @@ impl Drop for TurnReport {
 /// The driver's time, continued from the moment at which the turn began.
 struct RunningClock {
     began: Instant,
-    /// `None`: a seed decides what happens when, so the turn takes no time.
+    /// `None`: the run is seeded, so the turn takes no time.
     since: Option<Instant>,
 }
 

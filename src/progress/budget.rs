@@ -1,8 +1,8 @@
-//! How much is done before other ports and tasks have their turn. One budget is passed from a poll
-//! of the driver to the turns of its ports, and to the outcomes and batches of a turn.
+//! How much work is done before other ports and tasks have their turn. One budget is passed from a
+//! poll of the driver to the turns of its ports, and to the outcomes and batches of a turn.
 //!
-//! Bytes bound a bulk transfer; each step counts as some bytes; time bounds what neither measures:
-//! how long the machine takes to process received bytes.
+//! Bytes bound a bulk transfer. Each step counts as some bytes. Time bounds the machine's
+//! processing of received bytes, which bytes and steps do not measure.
 
 use std::time::Instant;
 
@@ -19,8 +19,8 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Returns the budget of a poll of the driver that begins now; after it the driver yields to
-    /// the runtime.
+    /// Returns the budget of a poll of the driver that begins now. When it is spent, the driver
+    /// yields to the runtime.
     pub(super) fn of_poll(now: Instant) -> Self {
         Budget {
             until: now.checked_add(TURN_TIME_MAX),

@@ -1,4 +1,4 @@
-//! The end of a connection or an endpoint: how it ended, and awaiting it.
+//! The end of a connection or an endpoint: its kind, and the futures that await it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,8 +24,8 @@ state_machine! { ClosedState {
     Lost => [],
 }}
 
-/// The state, and the wakers of futures that wait for it to leave Open: one per future, replaced by
-/// each of its polls.
+/// The state, and one waker per future that waits for it to leave Open; each poll replaces the
+/// waker.
 #[derive(Debug, Default)]
 pub(crate) struct CloseNotify {
     state: ClosedState,
@@ -66,7 +66,7 @@ pub(crate) trait CloseWatch {
         self.with_close_notify(|notify| notify.state == ClosedState::InOrder)
     }
 
-    /// Ready once it has ended. The caller keeps `key`, and returns it with
+    /// Ready once the connection or endpoint has ended. The caller keeps `key`, and ends with
     /// [`CloseWatch::forget_waiter`].
     fn poll_closed(&self, key: &mut Option<WaiterKey>, waker: &Waker) -> Poll<()> {
         let (poll, stale) = self.with_close_notify(|notify| match notify.is_closed() {
@@ -84,7 +84,6 @@ pub(crate) trait CloseWatch {
         }
     }
 
-    /// Waits for the end.
     fn closed(&self) -> WaitClosed<'_, Self>
     where
         Self: Sized,

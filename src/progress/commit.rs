@@ -1,5 +1,4 @@
-//! Making peers' writes persistent, on a blocking thread, since it takes as long as the device
-//! does.
+//! Makes peers' writes persistent, on a blocking thread, since the device may take long.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
@@ -44,7 +43,7 @@ impl Drop for EndGuard {
 
 impl Port {
     /// Starts the commit that the machine wants, and reports an ended one to it. Called only by the
-    /// driver, which runs inside a runtime. Returns true if one had ended.
+    /// driver, which runs inside a runtime. Returns true if a commit had ended.
     #[inline]
     pub(super) fn commit(&self, state: &mut PortState) -> bool {
         if state.committing.is_none() && !state.machine.wants_commit() {

@@ -1,7 +1,7 @@
 //! The last step of an operation. Its record, which holds the result, goes to the future that
-//! awaits it; or a completion is made from it, for the slot that was reserved by the post.
+//! awaits it, or becomes a completion in the slot that the post reserved.
 //!
-//! Once a frame that needs no answer has been sent, or its ack has been received
+//! When the operation's frame has been sent and needs no answer, or when its ack has been received
 //! (`proto/conn/acks.rs`), the machine writes the end into the record and returns it with an event.
 //! `publish.rs` takes the events in order, under the connection's lock. Wakers run after the lock
 //! is released.
@@ -20,11 +20,11 @@ use crate::sync::{Unawaited, WakeList};
 
 use super::report::{OpRecord, Report};
 
-/// What is needed to deliver completions of a port, or of a shared receive context.
+/// The context for delivering completions of a port, or of a shared receive context.
 pub(super) struct CompletionContext<'a> {
     pub(super) endpoint: EndpointId,
-    /// True for receives that connected endpoints share: a message then names the endpoint whose
-    /// connection received it, which has the connection's number.
+    /// True for receives that connected endpoints share: the completion of a message then names the
+    /// endpoint whose connection received it. Endpoint and connection have the same number.
     pub(super) names_connections: bool,
     /// Counts operations of the kind that is delivered.
     pub(super) counter: Option<&'a Counter>,
@@ -34,7 +34,7 @@ pub(super) struct CompletionContext<'a> {
     pub(super) sources: Option<&'a Arc<dyn Sources>>,
     /// Sender of the received datagram.
     pub(super) sender: Option<SourceName>,
-    /// The waker that waits for room in queues on behalf of operations that were not accepted.
+    /// The waker that a queue wakes when it has room for an operation that was not accepted.
     pub(super) waker: &'a Waker,
 }
 
@@ -71,8 +71,7 @@ impl CompletionContext<'_> {
     /// Delivers a completed operation to where it reports.
     #[inline]
     pub(super) fn deliver(&mut self, mut op: OpRecord, wakes: &mut WakeList) -> Undelivered {
-        // 1. Its regions are released before its completion can be seen, and whether or not it is
-        // read.
+        // 1. Release its regions before the completion can be seen, and whether or not it is read.
         let len = op.end.len;
         if let Some(payload) = &mut op.payload {
             payload.end(len);
@@ -80,13 +79,13 @@ impl CompletionContext<'_> {
         if let Report::Counted = op.token {
             return Undelivered::memory_of(op);
         }
-        // 2. It is reported in one place.
+        // 2. Report it in one place.
         let succeeded = op.end.result.is_ok();
         if let Some(counts) = &mut self.stats {
             counts.count(&op.end.result, len);
         }
         let undelivered = self.deliver_uncounted(op, wakes);
-        // 3. The endpoint's counter; a message that goes back was not received.
+        // 3. Count it in the endpoint's counter; a message that goes back was not received.
         match (&undelivered, self.counter) {
             (Undelivered::Message(_), _) | (_, None) => {}
             (_, Some(counter)) if succeeded => counter.add_into(1, wakes),
@@ -109,7 +108,7 @@ impl CompletionContext<'_> {
                 ref mut slot,
                 ..
             } => match slot.take() {
-                // Selective completion, and none was asked for: success is only counted.
+                // Selective completion, not requested for this operation: success is only counted.
                 Some(slot) if errors_only && op.end.result.is_ok() => {
                     slot.free(wakes);
                     Undelivered::memory_of(op)
@@ -118,7 +117,8 @@ impl CompletionContext<'_> {
                     slot.fill(self.completion(context, flags, &mut op), wakes);
                     Undelivered::Nothing
                 }
-                // Never accepted: the future of its acceptance gets the result, not the queue.
+                // The operation was never accepted: the future of its acceptance gets the result,
+                // not the queue.
                 None => {
                     op.token.give_up_waiting(self.waker, wakes);
                     match op.hand_over(wakes) {

@@ -1,11 +1,11 @@
 //! Time limits of operations. The machine has no clock, so the deadlines are kept here, sorted; an
 //! operation without a limit costs nothing.
 //!
-//! An operation whose time limit passes ends and returns its memory, unless its bytes are being
-//! moved at that moment: then it ends without its memory. An announced message is withdrawn, with a
-//! frame to the peer (`proto/conn/rendezvous_sender.rs`); one that cannot be withdrawn, toward a C
-//! peer, stays until the peer asks for it. If the operation awaited an answer, its place counts as
-//! used until the answer has been received and dropped, since answers have no identifiers.
+//! An operation whose time limit passes ends and returns its memory; if its bytes are being moved
+//! at that moment, it ends without its memory. An announced message is withdrawn, with a frame to
+//! the peer (`proto/conn/rendezvous_sender.rs`); a C peer knows no withdrawal, so the message stays
+//! until that peer asks for it. If the operation awaited an answer, its place counts as used until
+//! the answer has been received and dropped, since answers have no identifiers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ impl Port {
                 _ => None,
             };
             if state.machine.expire(op, attempt) == Withdrawn::Running {
-                self.publish(state); // What has ended before is delivered before.
+                self.publish(state); // Earlier ends are delivered first.
                 self.deliver_timed_out(state, op);
             }
         }
@@ -111,8 +111,8 @@ impl Port {
         }
     }
 
-    /// Delivers the end of an operation whose bytes are being moved right now. Its memory stays
-    /// here until the transport returns it.
+    /// Delivers the end of an operation whose bytes are being moved now. Its memory stays here
+    /// until the transport returns it.
     fn deliver_timed_out(&self, state: &mut PortState, op: OpKey) {
         let why = match state.machine.is_announced(op) {
             true => {

@@ -1,4 +1,4 @@
-//! Work that calls under a port's lock leave to be done once it is released.
+//! Work that is deferred under a port's lock until the lock is released.
 
 use std::cell::Cell;
 use std::mem;
@@ -32,7 +32,7 @@ impl Deferred {
         let Deferred { wakes, mut drops } = self;
         drop(wakes);
         drops.clear();
-        // Code of the user may have posted, and left a list here too; one is enough.
+        // The user's code may have posted, and left a list here too; one list is enough.
         let _ = SPARE.try_with(|spare| spare.set(drops));
     }
 }

@@ -8,8 +8,8 @@
 //!     └── 7 park, spin, or yield to the runtime ◀────────────────────────────────────────────┘
 //! ```
 //!
-//! A poll has a budget (`budget.rs`), which its turns share. Heartbeats and timers have budgets of
-//! their own, so that ports that are always ready cannot hold them up, nor they the ports.
+//! A poll has a budget (`budget.rs`), which its turns share. Heartbeats and timers have separate
+//! budgets: ports that are always ready cannot delay them, and they cannot delay the ports.
 //!
 //! `transport/run.rs` runs the driver: as a task on the current runtime; on a thread of its own, in
 //! that thread's runtime (`epoll`, `loopback`) or ring (`io-uring`); or from the tasks that wait
@@ -126,13 +126,14 @@ impl Driver {
         self.turn_at(now, key, budget);
     }
 
-    /// Gives one port a turn, within the budget, and removes it from the table if it has ended.
-    /// Returns when the turn ended, which is when the next may begin.
+    /// Gives one port a turn, within the budget, and removes the port from the table if it has
+    /// ended. Returns the time at which the turn ended: the next turn may begin then.
     fn turn_at(&mut self, now: Instant, key: Key, budget: &mut Budget) -> Instant {
         let Some(port) = self.port(key) else {
             return now;
         };
-        // With manual progress the task that drives waits for copies, as for everything else.
+        // With manual progress the turn runs here: the task that polls the driver may block on
+        // copies.
         if self.engine.copies_block() && !self.is_manual {
             match self.blocking_turns.under_way(key) {
                 Some(due) => due.turn = true,
@@ -145,7 +146,7 @@ impl Driver {
         self.turned_at(now, key, &*port, turned, budget)
     }
 
-    /// Accounts for a turn that began at `now` and has ended. Returns when it ended.
+    /// Accounts for a turn that began at `now` and has ended. Returns the time at which it ended.
     fn turned_at(
         &mut self,
         now: Instant,
@@ -161,14 +162,14 @@ impl Driver {
             None => self.clock.now(),
         };
         budget.tick(ended);
-        let took = ended.saturating_duration_since(now).as_nanos() as u64; // Of 585 years.
+        let took = ended.saturating_duration_since(now).as_nanos() as u64; // Up to 585 years.
         self.counts.turn_time += took;
         self.counts.longest_turn = self.counts.longest_turn.max(took);
         self.turned(key, port, turned);
         ended
     }
 
-    /// Carries out what a turn leaves to the driver.
+    /// Applies the result of a turn: its alarms, and when the port's next turn is.
     fn turned(&mut self, key: Key, port: &dyn Pollable, turned: TurnResult) {
         self.counts.turns += 1;
         self.counts.completions += turned.completions;
@@ -194,9 +195,9 @@ impl Driver {
         }
     }
 
-    /// Handles the turns beside the driver that have ended, and does what became due for their
-    /// ports meanwhile. Returns false if one has panicked: everything ends then, as after a panic
-    /// in a turn of the driver's own.
+    /// Handles the blocking turns that have ended, and the work that became due for their ports
+    /// meanwhile. Returns false if a turn has panicked: the driver then ends, as after a panic in a
+    /// turn of its own.
     fn finish_blocking_turns(&mut self, budget: &mut Budget) -> bool {
         for (key, turned) in self.engine.take_turned() {
             let mut due = self.blocking_turns.end(key);
@@ -224,7 +225,7 @@ impl Driver {
     }
 
     /// Gives a port its heartbeat, and registers the next one if the port wants it. `had_turn`: the
-    /// heartbeat follows a turn, as one does that became due during a turn.
+    /// port has just had a turn, as when the heartbeat became due during a blocking turn.
     fn heartbeat(&mut self, key: Key, had_turn: bool, budget: &mut Budget) {
         budget.spend_step();
         let Some(port) = self.port(key) else { return };
@@ -246,8 +247,8 @@ impl Driver {
         }
     }
 
-    /// Step 3: gives ports that asked for heartbeats their first one. Returns true if there are
-    /// more.
+    /// Step 3: gives ports that asked for heartbeats their first one. Returns true if some ports
+    /// are left.
     fn begin_heartbeats(&mut self) -> bool {
         let mut budget = None;
         while let Some(key) = self.new_heartbeats.pop_front() {
@@ -298,13 +299,13 @@ impl Driver {
                 if let Some(due) = self.blocking_turns.under_way(key) {
                     due.close = true;
                 } else if let Some(port) = self.port(key) {
-                    port.begin_close(); // Which makes it ready.
+                    port.begin_close(); // This makes the port ready.
                 }
             }
         }
     }
 
-    /// Step 6: fires the alarms and heartbeats that are due by now. Returns true if there are more.
+    /// Step 6: fires the alarms and heartbeats that are due by now. Returns true if some are left.
     fn fire_timers(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let mut budget = None;
         loop {
@@ -339,13 +340,14 @@ impl Driver {
             && self.engine.transport.try_park(cx.waker())
     }
 
-    /// Returns the port that had the last turn, and most often has the next one too.
+    /// Returns the port that had the last turn; mostly it has the next turn too.
     fn last_port(&self) -> Option<(Key, Arc<dyn Pollable>)> {
         let key = self.spin.last_port()?;
         Some((key, self.port(key)?))
     }
 
-    /// Tries the port's socket. If it has anything, the port has a turn, which begins now.
+    /// Polls the port's socket. If the socket has anything, the port has a turn that begins at
+    /// `now`.
     fn try_turn(
         &mut self,
         now: Instant,
@@ -358,8 +360,8 @@ impl Driver {
         Some(turned)
     }
 
-    /// Spins for a moment before the runtime polls other tasks: on the transport, and on the port
-    /// that had the last turn, which has another turn if anything has come for it.
+    /// Spins for a moment before the runtime polls other tasks. Polls the transport, and the port
+    /// that had the last turn: that port has another turn if anything has come for it.
     fn spin(&mut self, active: bool, budget: &mut Budget) -> SpinResult {
         let Some(until) = self.spin.window().filter(|_| !active) else {
             return SpinResult::Nothing;
@@ -385,7 +387,7 @@ impl Driver {
         result
     }
 
-    /// Has the driver polled again at once, if it spins.
+    /// Makes the runtime poll the driver again at once, if the driver spins.
     fn poll_again(&mut self, active: bool, cx: &mut Context<'_>) {
         if !self.spin.goes_on(active) {
             return;
@@ -395,14 +397,14 @@ impl Driver {
         self.spin.yield_if_idle();
         match self.spin.is_reactor_due() {
             true => self.yield_to_runtime(cx),
-            // After the tasks that it has woken.
+            // The driver is polled after the tasks that it has woken.
             false => cx.waker().wake_by_ref(),
         }
     }
 
-    /// Has the driver polled again after the runtime's other tasks and its reactor. If it only woke
-    /// itself, it would be polled dozens of times before that. With manual progress the runtime may
-    /// not run while tasks ask for turns: the driver wakes its waker then.
+    /// Makes the runtime poll the driver after its other tasks and its reactor. A driver that only
+    /// woke itself would be polled dozens of times before them. With manual progress the runtime
+    /// may not run while tasks ask for turns, so the driver wakes its waker instead.
     fn yield_to_runtime(&self, cx: &mut Context<'_>) {
         match self.is_manual {
             true => cx.waker().wake_by_ref(),
@@ -433,7 +435,7 @@ impl Future for Driver {
                     budget.spend_step();
                     active = true;
                 }
-                // Everything ends with an error of the transport, as the driver is dropped.
+                // The drop of the driver ends all operations with this error of the transport.
                 Poll::Ready(Err(error)) => {
                     this.lost = Some(error);
                     return Poll::Ready(());
@@ -471,7 +473,8 @@ impl Future for Driver {
                 return Poll::Pending;
             }
             if !found {
-                // A transport never parks while its kernel accepts nothing for lack of memory.
+                // A transport does not park while the kernel refuses its submissions for lack of
+                // memory.
                 budget.spend_step();
             }
             if budget.is_spent() || is_more_due {
@@ -519,7 +522,7 @@ impl Drop for Driver {
         for key in self.all_ports() {
             let port = self.port(key);
             caught(|| port.iter().for_each(|port| port.driver_gone()));
-            // It may hold the last reference to objects of the application: dropped after
+            // The port may hold the last reference to objects of the application: dropped after
             // unlocking.
             let listed = engine.lock_ports().remove(key);
             caught(|| drop((port, listed)));

@@ -1,5 +1,5 @@
-//! The event of a domain whose driver has ended without having been asked to (`fi_domain(3)`: the
-//! event queue of a domain is for "asynchronous control events that occur on the domain").
+//! The event that reports that a domain's driver has ended unasked (`fi_domain(3)`: the event queue
+//! of a domain is for "asynchronous control events that occur on the domain").
 
 use crate::eq::{Event, EventError, EventSlot};
 use crate::id::UserContext;
@@ -14,7 +14,8 @@ pub(crate) struct EndReport {
 }
 
 impl Engine {
-    /// Has the end of the driver reported here; at once if it has ended already.
+    /// Sets where the driver's end is reported. If the driver has ended already, reports it at
+    /// once.
     pub(crate) fn report_end_by(&self, report: EndReport) {
         *self.lock_end_report() = Some(report);
         if self.is_gone() {

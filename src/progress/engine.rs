@@ -24,7 +24,6 @@ use super::port::Port;
 use super::ready::ReadyList;
 use super::spin::SpinState;
 
-/// Configuration of an engine.
 pub(crate) struct EngineConfig {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) regions: Arc<Lock<MrTable>>,
@@ -33,7 +32,7 @@ pub(crate) struct EngineConfig {
     pub(crate) executor: Executor,
     /// How long the driver spins after the last activity.
     pub(crate) busy_poll: Duration,
-    /// Whether connections may go through shared memory; one for all engines of a domain.
+    /// Configuration of shared memory for connections, the same for all engines of a domain.
     pub(crate) local: LocalConfig,
     /// The domain's span.
     pub(crate) span: tracing::Span,
@@ -57,8 +56,8 @@ pub(crate) struct Engine {
     stopping: AtomicBool,
     /// The reason why nothing makes progress any more, once the driver has ended.
     gone: OnceLock<Error>,
-    /// Wakers of the tasks of connectionless endpoints, which poll for the driver's end in each of
-    /// their turns, and hold no future of it in between.
+    /// Wakers of the tasks of connectionless endpoints, which call [`Engine::poll_gone`] in each
+    /// poll and hold no future in between.
     gone_waiters: Mutex<Waiters>,
     /// Wakes futures that wait for the driver's end, and forgets futures that are dropped.
     ended: Notify,
@@ -120,7 +119,6 @@ impl Engine {
         pollable?.connection()
     }
 
-    /// Returns the statistics of the driver.
     pub(crate) fn stats(&self) -> DriverStats {
         let ports = self.lock_ports().len();
         let counts = self.ready.lock().counts;
@@ -154,12 +152,13 @@ impl Engine {
         let _ = self.gone.set(why);
         let mut wakes = WakeList::new();
         self.lock_gone_waiters().take_all(&mut wakes);
-        // Done first: a waker that panics leaves the others to the drop of the list.
+        // Done before `wakes` is dropped: if one of these wakers panics, unwinding drops the list,
+        // which wakes the others.
         self.ended.notify_waiters();
     }
 
-    /// Ready, with the reason, once the driver has ended; until then the task is registered to be
-    /// woken. The caller keeps `key`, and returns it with [`Engine::forget_gone`].
+    /// Ready, with the reason, once the driver has ended; until then `waker` is registered. The
+    /// caller keeps `key`, and ends with [`Engine::forget_gone`].
     pub(super) fn poll_gone(&self, key: &mut Option<WaiterKey>, waker: &Waker) -> Poll<Error> {
         if !self.is_gone() {
             let stale = self.lock_gone_waiters().register(key, waker);
@@ -202,7 +201,7 @@ impl Engine {
         Error::new(ErrorKind::DriverGone, "the domain's driver has ended")
     }
 
-    /// Returns why the driver ended; called only once it has.
+    /// Returns the reason why the driver ended.
     pub(super) fn why_gone(&self) -> Error {
         self.gone.get().cloned().unwrap_or_else(Engine::gone_error)
     }
@@ -214,9 +213,9 @@ impl Engine {
         }
     }
 
-    /// Returns where in their interval the next port's idle heartbeats lie. It depends only on the
-    /// domain's random numbers and on what was opened in the domain before; a test has its own of
-    /// both.
+    /// Returns where in their interval the idle heartbeats of the next port lie, from 0 to 1.
+    /// Depends only on the domain's random numbers and the ports opened so far: tests do not
+    /// influence each other.
     pub(super) fn next_spread(&self) -> f64 {
         let number = self.ports_opened.fetch_add(1, Ordering::Relaxed);
         spread(number, self.incarnation)
@@ -247,7 +246,7 @@ impl Engine {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the driver begin a port's heartbeats.
+    /// Makes the driver begin a port's heartbeats.
     pub(super) fn register_heartbeat(&self, port: Key) {
         self.ready
             .wake_driver_for(|ready| ready.new_heartbeats.push_back(port));
@@ -257,15 +256,14 @@ impl Engine {
         self.ready.wake_driver_for(|_| ());
     }
 
-    /// Notes that the driver is awake, and will take what is ready before it parks: it need not be
-    /// woken.
+    /// Forgets the driver's waker: the driver is awake, and takes the ready ports before it parks.
     pub(super) fn driver_is_awake(&self) {
         self.ready.lock().driver = None;
     }
 
     /// Moves the ports that are ready now to the end of `into`, and those that asked for heartbeats
-    /// to the end of `heartbeats`. The driver is awake, and calls this again before it parks: it
-    /// need not be woken.
+    /// to the end of `heartbeats`. Forgets the driver's waker: the driver is awake, and calls this
+    /// again before it parks.
     pub(super) fn take_ready(
         &self,
         into: &mut VecDeque<Key>,
@@ -284,30 +282,29 @@ impl Engine {
         self.ready.lock().counts = *counts;
     }
 
-    /// Notes that copies of device memory may block from now on: turns are made beside the driver.
+    /// Notes that copies of device memory may block from now on: blocking threads run the turns.
     pub(crate) fn set_copies_block(&self) {
         self.copies_block.store(true, Ordering::Release);
     }
 
-    /// Returns true if copies of device memory may block.
     #[inline]
     pub(super) fn copies_block(&self) -> bool {
         self.copies_block.load(Ordering::Acquire)
     }
 
-    /// Reports a turn beside the driver that has ended.
+    /// Reports that a blocking turn has ended.
     pub(super) fn turned(&self, port: Key, result: TurnOutcome) {
         self.ready
             .wake_driver_for(|ready| ready.turned.push((port, result)));
     }
 
-    /// Takes the turns beside the driver that have ended.
+    /// Takes the blocking turns that have ended.
     pub(super) fn take_turned(&self) -> Vec<(Key, TurnOutcome)> {
         std::mem::take(&mut self.ready.lock().turned)
     }
 
-    /// Returns true if there is nothing to do for the driver; it is woken from then on.
-    /// `knows_of_stop`: the driver knows already that the engine stops.
+    /// Registers the driver's waker, unless a port is ready. Returns true if the driver has nothing
+    /// to do. `knows_of_stop`: the driver knows already that the engine stops.
     pub(super) fn try_park(
         &self,
         driver: &Waker,
@@ -323,13 +320,13 @@ impl Engine {
             }
             ready.driver = Some(driver.clone());
         }
-        // Read last: whatever sets one of these takes the waker after that.
+        // Read last: a thread that sets one of these flags takes the waker afterwards.
         let regions_changed = self.regions_changed.load(Ordering::Acquire);
         !regions_changed && (knows_of_stop || !self.is_stopping())
     }
 }
 
-/// Moves all of a queue to the end of another, which most often is empty.
+/// Moves all elements of `from` to the end of `into`, which is mostly empty.
 pub(super) fn append<T>(into: &mut VecDeque<T>, from: &mut VecDeque<T>) {
     match into.is_empty() {
         true => std::mem::swap(into, from),

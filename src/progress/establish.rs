@@ -36,7 +36,7 @@ impl Port {
         Ok(())
     }
 
-    /// Begins the passive side, which has accepted a request of this peer: [`Port::take_link`]
+    /// Begins the passive side, which has accepted a request of this peer. [`Port::take_link`]
     /// follows.
     pub(crate) fn begin_accept(
         &self,
@@ -50,12 +50,12 @@ impl Port {
         Ok(())
     }
 
-    /// Takes the accepted connection from the listener; `None`: it broke.
+    /// Takes the accepted connection from the listener; `None`: the connection broke.
     pub(crate) fn take_link(&self, accepted: Option<AcceptedLink>, data: &[u8]) {
         let mut guard = self.lock("take a link");
         let state = &mut *guard;
         if !state.connect.is_accepting {
-            return; // It was closed meanwhile, and said so.
+            return; // The port was closed meanwhile, and has reported it.
         }
         let gone = || Error::new(ErrorKind::PeerClosed, "before it was accepted");
         let accepted = accepted.ok_or_else(gone);
@@ -88,8 +88,8 @@ impl Port {
         Ok(())
     }
 
-    /// Locks the state of a port that may begin a connection, and reserves a slot for its
-    /// Connected.
+    /// Locks the state of a port that may begin a connection, and reserves a slot for its Connected
+    /// event.
     fn lock_idle(&self, purpose: &'static str) -> Result<PortGuard<'_>> {
         let mut state = self.lock(purpose);
         self.engine.check_alive()?;
@@ -114,7 +114,7 @@ impl Port {
 
     /// Closes the connection in order, without events, once the last handle of the endpoint is
     /// dropped (`fi_close`). A connection that is being accepted is established first, so that its
-    /// peer sees the same each time.
+    /// peer sees the same whenever the handle is dropped.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock("abandon");
         let events = (
@@ -124,7 +124,7 @@ impl Port {
         state.connect.is_abandoned = state.connect.is_accepting;
         let goes_on = state.connect.is_abandoned;
         drop(state);
-        drop(events); // Which wakes what waits for room in their queue.
+        drop(events); // This wakes tasks that wait for room in the queue.
         self.end_service();
         if !goes_on {
             self.begin_close();
@@ -141,7 +141,7 @@ impl Port {
         }
     }
 
-    /// Ends the receiving of messages that came before a loss: nothing waits for them any more.
+    /// Stops the delivery of messages that came before a loss: no receive waits for them any more.
     pub(super) fn end_service(&self) {
         let mut state = self.lock("end the service");
         if state.machine.serves_receives() {

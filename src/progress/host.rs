@@ -1,5 +1,5 @@
-//! What a connection's machine needs while it is called: slots of completion queues, regions, and
-//! the shared receives.
+//! The host of a connection's machine: gives its calls completion queue slots, regions, and the
+//! shared receives.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Streams of messages: the messages that a port's connection has received for them, and their
+//! Inboxes of message streams: the messages that a port's connection has received, and their
 //! readers.
 
 use std::collections::VecDeque;
@@ -21,8 +21,8 @@ impl PortState {
 }
 
 impl Port {
-    /// Opens an inbox of `depth` messages of at most `size` bytes, whose reader counts there what
-    /// it reads.
+    /// Opens an inbox of `depth` messages of at most `size` bytes, whose reader counts what it
+    /// reads in `read_count`.
     pub(crate) fn open_inbox(
         &self,
         size: usize,
@@ -53,7 +53,7 @@ impl Port {
         self.publish_and_wake(&mut state);
     }
 
-    /// Moves new messages behind those that have not been read yet; `buffers` returns memory.
+    /// Appends new messages to `unread`; `buffers` returns the memory of read ones.
     pub(crate) fn take_messages(
         &self,
         inbox: InboxId,
@@ -102,8 +102,8 @@ impl Port {
         });
     }
 
-    /// Changes inboxes. There may be more room than before, so that reading goes on, and the peer
-    /// may send.
+    /// Changes inboxes, which may make room, then wakes the driver if reading or the peer waits for
+    /// room.
     fn change_inboxes<R>(
         &self,
         state: &mut PortState,

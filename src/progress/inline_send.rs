@@ -14,8 +14,8 @@
 //! ```
 //! Posts that come faster than they are sent are gathered: a system call for the first post of each
 //! burst costs a quarter of the processor time per message (with a window of 64 messages of 64 B).
-//! But once a few are queued they are sent without waiting for the driver: they wake the peer,
-//! which works while the rest is posted, unless it is on the same processor.
+//! But once a few frames are queued they are sent without waiting for the driver: they wake the
+//! peer, which works while the rest is posted, unless the peer is on the same processor.
 
 use crate::edges::{check_edge, state_machine};
 use crate::limits::{GATHER_FRAMES_ENOUGH, GATHER_FRAMES_FIRST, PROCESSOR_CHECK_TURNS};
@@ -46,8 +46,8 @@ impl InlineSend {
         *self = to;
     }
 
-    /// Returns true if the next post on an idle connection is to be sent within its call, which
-    /// spends that.
+    /// Returns true if the next post on an idle connection is to be sent within its call. If so,
+    /// moves to Spent.
     pub(super) fn take(&mut self) -> bool {
         let is_ready = *self == InlineSend::Ready;
         if is_ready {
@@ -56,8 +56,9 @@ impl InlineSend {
         is_ready
     }
 
-    /// Returns the number of queued frames that are sent without waiting for the driver. A peer on
-    /// the same processor works no sooner for what is sent before this task rests.
+    /// Returns the number of queued frames that are sent without waiting for the driver. Early
+    /// sends are of no use to a peer on the same processor, which cannot run before this task
+    /// yields.
     pub(super) fn frames_enough(self, peer: PeerProcessor) -> usize {
         match self {
             _ if peer.is_shared => usize::MAX,
@@ -66,7 +67,7 @@ impl InlineSend {
         }
     }
 
-    /// Called when that many frames are sent.
+    /// Called when `frames_enough` frames are sent.
     pub(super) fn on_gathered(&mut self) {
         if *self == InlineSend::Gathering {
             self.go(InlineSend::Flowing);

@@ -11,10 +11,10 @@
 //!                      │                both are admitted  │
 //!                      └──────────────────▶ Sharing ───────┘
 //! ```
-//! The side that has connected asks, once the connection has carried some traffic, and the other
-//! one expects it a little earlier: thousands of idle connections cost nothing. Each side admits
-//! the connection before memory is made for it.
-//! A failure changes nothing but the reason that [`Port::path`] returns.
+//! The side that has connected asks, once the connection has carried some traffic. The accepting
+//! side expects the request a little earlier. So thousands of idle connections cost nothing. Each
+//! side admits the connection before shared memory is allocated. A failure changes only the reason
+//! that [`Port::path`] returns.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -34,14 +34,14 @@ use super::blocking::run_blocking;
 use super::engine::Engine;
 use super::port::{Port, PortState};
 
-/// How far a port has come.
+/// The progress of a port's move to shared memory.
 #[derive(Debug)]
 pub(super) enum LocalState {
     Network(NotLocal),
     Offered {
-        /// That of this side's offer.
+        /// The token of this side's offer.
         token: Token,
-        /// This side has connected.
+        /// True if this side has connected, and so asks.
         asks: bool,
     },
     Expecting {
@@ -49,21 +49,22 @@ pub(super) enum LocalState {
     },
     Quiet {
         next: NextStep,
-        /// The number of sends and receives at which it is taken.
+        /// The number of sends and receives at which the step is taken.
         at: u64,
     },
-    /// The two meet, or have met: the link knows whether its bytes go through shared memory.
+    /// The two sides set up shared memory, or have done so; the link knows whether its bytes go
+    /// through it.
     Sharing {
         _share: LocalShare,
     },
 }
 
-/// What a side does once there is traffic.
+/// The step that a side takes once there is traffic.
 #[derive(Clone, Debug)]
 pub(super) enum NextStep {
-    /// It asks the peer, which has made this offer with its HELLO.
+    /// Ask the peer, which has made this offer in its HELLO.
     Ask(Box<LocalOffer>),
-    /// It expects the peer, with the token of its own offer.
+    /// Expect the peer's request, with the token of this side's offer.
     Expect(Token),
 }
 
@@ -89,12 +90,12 @@ impl LocalState {
     }
 }
 
-/// One of the connections of a domain that have shared memory.
+/// Counts one connection of a domain as having shared memory, until the share is dropped.
 #[derive(Debug)]
 pub(super) struct LocalShare(Arc<AtomicUsize>);
 
 impl LocalShare {
-    /// `None`: as many as may have some.
+    /// `None`: the limit is reached.
     fn take(count: &Arc<AtomicUsize>) -> Option<Self> {
         let more = |now| (now < LOCAL_CONNECTIONS_MAX).then_some(now + 1);
         count
@@ -110,11 +111,11 @@ impl Drop for LocalShare {
     }
 }
 
-/// What the ports of a domain have in common.
+/// Configuration and count of shared-memory connections, common to the ports of a domain.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocalConfig {
     path: LocalPath,
-    /// How often a connection has sent and received before it asks.
+    /// Number of sends and receives of a connection before it asks.
     after: u64,
     shares: Arc<AtomicUsize>,
 }
@@ -129,7 +130,7 @@ impl LocalConfig {
     }
 }
 
-/// The connection of a port, as other threads hold it: it is another one after a reconnect.
+/// A reference of another thread to one connection of a port; void after a reconnect.
 struct PortHandle {
     engine: Weak<Engine>,
     key: Key,
@@ -149,7 +150,7 @@ impl PortHandle {
         self.with(|_, _| ()).is_some()
     }
 
-    /// The rendezvous has ended.
+    /// Handles the result of meeting the peer.
     fn met(&self, met: Result<LocalParts>) {
         self.with(|port, state| {
             if let LocalState::Sharing { .. } = state.io.path
@@ -160,7 +161,7 @@ impl PortHandle {
         });
     }
 
-    /// The peer did not expect this side, or not yet.
+    /// Handles a request that the peer did not expect (yet): the next one waits for more traffic.
     fn came_too_early(&self, theirs: Box<LocalOffer>) {
         self.with(|port, state| {
             if let LocalState::Sharing { .. } = state.io.path {
@@ -194,7 +195,7 @@ impl Port {
         self.set_local(state, next);
     }
 
-    /// The attempt has begun: the side that connects will ask.
+    /// Called when the attempt has begun: notes that the side that connects will ask.
     pub(super) fn note_who_asks(&self, state: &mut PortState) {
         if let LocalState::Offered { asks, .. } = &mut state.io.path {
             *asks = state.machine.lifecycle() == Lifecycle::Connecting;
@@ -218,7 +219,7 @@ impl Port {
         state.io.path.go(to);
     }
 
-    /// The connection is up: looks whether the peer is of this host.
+    /// Called when the connection is up: checks whether the peer is on this host.
     pub(super) fn local_connected(&self, state: &mut PortState) {
         let LocalState::Offered { token, asks } = state.io.path else {
             return;
@@ -292,7 +293,7 @@ impl Port {
         }
     }
 
-    /// Returns what decides, on another thread, whether a peer that asks is admitted.
+    /// Returns the function that decides, on another thread, whether a peer that asks is admitted.
     fn when_asked(&self, state: &PortState) -> impl FnOnce() -> Option<OnMet> + Send + 'static {
         let handle = self.handle(state);
         move || {
@@ -303,7 +304,7 @@ impl Port {
         }
     }
 
-    /// Returns false if as many connections as may have shared memory have it.
+    /// Admits the connection to shared memory. Returns false if the limit is reached.
     fn admit(&self, state: &mut PortState) -> bool {
         let share = LocalShare::take(&self.engine.local.shares);
         let is_admitted = share.is_some();
@@ -332,7 +333,7 @@ impl Port {
         }
     }
 
-    /// Returns which way the connection's bytes go.
+    /// Returns the path of the connection's bytes.
     pub(crate) fn path(&self) -> Path {
         let state = self.lock("path");
         match &state.io.path {

@@ -3,9 +3,9 @@
 //! An [`Engine`] belongs to a domain, alone or as one of several ([`Shards`]). It has a transport,
 //! the regions, and a list of [`Port`]s (connections). One [`driver`] task per engine does
 //! everything that callers do not: it takes outcomes from links, feeds them to the protocol,
-//! publishes completed operations, hands out frames, arms receives and keeps deadlines. A call that
-//! posts takes the same per-connection lock, changes the protocol's state directly, and may send at
-//! once (ruling 5); it leaves the rest to the driver by waking the port.
+//! publishes completed operations, hands frames to links, arms receives and keeps deadlines. A call
+//! that posts takes the same per-connection lock, changes the protocol's state directly, and may
+//! send at once (ruling 5); it leaves the rest to the driver by waking the port.
 //!
 //! One turn of a port (`turn.rs`): outcomes → protocol → frames out → next receive → completions,
 //! until nothing moves or the turn's budget is spent; then the next port.

@@ -17,8 +17,8 @@ impl Port {
         self.take_outcomes(state, &mut Budget::of_call()) || self.try_receive(state)
     }
 
-    /// Polls the link although the reactor has not reported it ready. Returns true if it had an
-    /// outcome.
+    /// Polls the link although the reactor has not reported it ready. Returns true if the link had
+    /// an outcome.
     pub(super) fn try_receive(&self, state: &mut PortState) -> bool {
         if state.io.stage.is_some() {
             return false;

@@ -1,4 +1,5 @@
-//! The trait of what the driver polls: connections, and the sockets of datagram endpoints.
+//! The trait of the objects that the driver polls: connections, datagram endpoints and shared
+//! receive contexts.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use super::port::Port;
 pub(super) enum NextTurn {
     /// When it is woken, or at the alarm.
     WhenWoken,
-    /// As soon as the other ports have had theirs: it spent the budget, and stays queued.
+    /// After the other ready ports: the port spent the budget, and stays queued.
     Requeued,
     /// Never: it has ended.
     Never,

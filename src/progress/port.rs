@@ -1,8 +1,8 @@
 //! A port: one endpoint's connection, shared by handles and the driver.
 //!
-//! This file has its opening, its lock and its getters. `port/state.rs` has the state that the lock
-//! guards, `posting.rs`, `establish.rs` and `link_life` the calls of handles, and `turn.rs` the
-//! driver's turn.
+//! This file has the port's opening, its lock and its getters. `port/state.rs` has the state that
+//! the lock guards; `posting.rs`, `establish.rs` and `link_life` have the calls of handles;
+//! `turn.rs` has the driver's turn.
 
 mod config;
 mod counts;
@@ -49,8 +49,8 @@ pub(super) use waker::PortWaker;
 /// Sizes of a port's queues.
 pub(crate) type PortSizes = Sizes;
 
-/// The result of a post: the operation's key, and, if it waits for room and reports to a queue, the
-/// record by which its acceptance is awaited.
+/// The result of a post: the operation's key. If the operation waits for room and reports to a
+/// queue, also the record by which its acceptance is awaited.
 #[derive(Debug)]
 pub(crate) struct PostedOp {
     pub(crate) key: OpKey,
@@ -63,13 +63,13 @@ pub(crate) struct Port {
     pub(super) engine: Arc<Engine>,
     pub(super) state: Lock<PortState>,
     pub(super) waker: Waker,
-    /// Within the domain's span; entered where the protocol may log something.
+    /// The connection's span, within the domain's. Entered wherever the protocol may log.
     pub(super) span: Span,
     /// The key that both sides have proven once the connection is up.
     auth_key: Option<AuthSecret>,
     pub(super) port_waker: Arc<PortWaker>,
     pub(super) superseded: SupersededFlag,
-    /// How far awaited messages that were copied have come.
+    /// Which of the awaited copied messages have ended.
     pub(super) sent: SentMark,
     /// Number of turns.
     #[cfg(test)]
@@ -101,7 +101,7 @@ impl CloseWatch for Port {
 }
 
 impl Port {
-    /// Opens a port without a connection, known to the engine; `id` is its endpoint's.
+    /// Opens a port without a connection, and enters it in the engine. `id` names its endpoint.
     pub(crate) fn open(
         engine: &Arc<Engine>,
         id: EndpointId,
@@ -203,7 +203,8 @@ impl Port {
     /// Calls `ask` with the connection's socket, under the port's lock.
     ///
     /// # Errors
-    /// [`ErrorKind::BadState`] without a connection that has a socket; or the system's.
+    /// [`ErrorKind::BadState`] without a connection that has a socket; otherwise the error of
+    /// `ask`.
     pub(crate) fn ask_socket<R>(
         &self,
         ask: impl FnOnce(BorrowedFd<'_>) -> io::Result<R>,
@@ -230,7 +231,7 @@ impl Port {
     }
 }
 
-/// Makes the machine demand a proof of this key, if there is one; called before an attempt to
+/// Makes the machine demand a proof of `key`, if there is a key. Called before each attempt to
 /// connect.
 pub(super) fn demand_key(
     machine: &mut Connection<Report>,
@@ -245,7 +246,7 @@ pub(super) fn demand_key(
     Ok(())
 }
 
-/// The port's lock, held. It is released before work deferred under it is run.
+/// The held lock of a port. Its drop releases the lock, then runs the work deferred under it.
 pub(super) struct PortGuard<'a> {
     state: Option<MutexGuard<'a, PortState>>,
     #[cfg(debug_assertions)]
@@ -275,7 +276,7 @@ impl Drop for PortGuard<'_> {
                 state.check(self.superseded.get());
             }
             let shared = state.receives.as_ref();
-            // After the usual post there is none.
+            // Most posts defer nothing.
             if !state.deferred.is_empty() || shared.is_some_and(|it| it.has_deferred()) {
                 return run_deferred(state);
             }
@@ -291,7 +292,7 @@ fn run_deferred(mut state: MutexGuard<'_, PortState>) {
     let deferred = state.deferred.take();
     let shared = state.receives.as_mut().map(|it| it.take_deferred());
     drop(state);
-    // If a subscriber panics, the rest is done by the drop of these.
+    // If a log subscriber panics, unwinding drops `deferred` and `shared`, which does the rest.
     emit_held();
     deferred.run();
     drop(shared);

@@ -25,8 +25,9 @@ impl PortState {
 }
 
 impl Port {
-    /// Posts an operation. The first one on an idle connection since the driver ran is sent within
-    /// this call, unless the link leaves sends to the driver; others are gathered (ruling 5).
+    /// Posts an operation. The first send on an idle connection since the driver ran goes out
+    /// within this call, unless the link leaves sends to the driver; other sends are gathered
+    /// (ruling 5).
     pub(crate) fn post(&self, operation: OpRecord) -> Result<PostedOp, Box<RefusedPost<Report>>> {
         let PostOptions {
             wait,
@@ -66,7 +67,8 @@ impl Port {
         } else if was_paused || state.io.stage.is_some() || state.machine.wants_credit() {
             self.waker.wake_by_ref();
         }
-        // 3. Operations that have been sent completely wait for no peer.
+        // 3. Watch the peer, unless the operation has been sent completely and does not wait for
+        // it.
         self.watch_peer(&mut state);
         // 4. The future of an operation that waits for room and reports to a queue awaits its
         // acceptance.
@@ -82,8 +84,8 @@ impl Port {
         Ok(PostedOp { key, waiting })
     }
 
-    /// Posts a message that is copied, on a connected endpoint: it never waits, and only counters
-    /// count its end.
+    /// Posts a message that is copied, on a connected endpoint. The post never waits; only counters
+    /// report the end of the message.
     pub(crate) fn inject(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
         let inject = |state: &mut PortState| state.machine.inject(bytes, data).map(Some);
         let injected = self.post_copied(OperationKind::Inject, bytes.len(), true, inject);
@@ -94,7 +96,7 @@ impl Port {
     }
 
     /// Posts a copied message that is awaited ([`Port::poll_sent`]); returns its number. `None`:
-    /// there is no room for it now. `more`: another post follows.
+    /// there is no room for the message now. `more`: another post follows.
     pub(crate) fn send_copied(
         &self,
         bytes: &[u8],
@@ -127,7 +129,7 @@ impl Port {
         let open = state.check_closing();
         let posted = open.and_then(|()| post(&mut state));
         let posted = posted.map_err(|error| state.about_peer(error))?;
-        // A post that the driver is to send has no consequences before its turn.
+        // A message that is left to the driver changes nothing else before the driver's turn.
         if posted.is_some() && self.send_posted(&mut state, was_idle && may_inline) {
             self.watch_peer(&mut state);
             self.publish_and_wake(&mut state);
@@ -141,7 +143,6 @@ impl Port {
         self.sent.poll(number, waker)
     }
 
-    /// Returns the phase of a copied message.
     pub(crate) fn sent_phase(&self, number: u64) -> Phase {
         if self.sent.has_ended(number) {
             return Phase::Ended;
@@ -158,8 +159,8 @@ impl Port {
         withdrawn
     }
 
-    /// Withdraws a copied message whose future is dropped (ruling 4). `ended`: it has ended
-    /// already.
+    /// Withdraws a copied message whose future is dropped (ruling 4). `ended`: the message has
+    /// ended.
     pub(crate) fn forget_sent(&self, number: u64, ended: bool) {
         if !ended {
             let mut state = self.lock("withdraw");
@@ -169,8 +170,9 @@ impl Port {
         drop(self.sent.forget(number));
     }
 
-    /// Sends what was posted, or leaves it to the driver (ruling 5), and returns false.
-    /// `may_inline`: nothing is queued ahead of it, and the caller has not announced another post.
+    /// Sends the queued frames and returns true, or leaves them to the driver and returns false
+    /// (ruling 5). `may_inline`: no frame was queued before this post, and the caller has not
+    /// announced another post.
     fn send_posted(&self, state: &mut PortState, may_inline: bool) -> bool {
         // Copies that may block are left to the driver.
         let may_send = !self.engine.copies_block();
@@ -234,20 +236,19 @@ impl Port {
         self.publish_and_wake(&mut state);
     }
 
-    /// Withdraws an operation that still waits for room, as the future of its acceptance is
+    /// Cancels an operation if it still waits for room. Called when the future of its acceptance is
     /// dropped.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
         let mut state = self.lock("withdraw waiting");
         if state.machine.phase(key) == Some(Phase::Waiting) && !awaited.has_ended() {
             state.machine.cancel(key);
-            self.waker.wake_by_ref(); // Those behind it may have all they wait for.
+            self.waker.wake_by_ref(); // Posts behind it may have room now.
         }
         self.publish_and_wake(&mut state);
     }
 
-    /// Publishes the operations that a call of the application has ended, and leaves the
-    /// consequences to the driver: room for waiting posts, frames that can be sent now, the end of
-    /// a connection that turned out to be broken.
+    /// Publishes the operations that a call of the application has ended, and wakes the driver if
+    /// work follows: posts to admit, frames to send, or a broken connection to end.
     pub(super) fn publish_and_wake(&self, state: &mut PortState) {
         self.publish(state);
         let machine = &state.machine;
@@ -263,7 +264,8 @@ impl Port {
     }
 }
 
-/// Refuses a peer of an IP version in which the endpoint cannot be reached: it could not answer.
+/// Refuses a peer of an IP version in which the endpoint cannot be reached: the peer could not
+/// answer.
 pub(super) fn check_ip_version(own: SocketAddr, peer: SocketAddr) -> Result<()> {
     if reaches(own, peer) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Publishing: from the protocol's events to futures, completion queues, counters and the event
+//! Publishing: delivers the protocol's events to futures, completion queues, counters and the event
 //! queue. Runs under the port's lock, so that the events of one connection keep their order; wakers
 //! are collected, and woken after the lock is released.
 
@@ -198,12 +198,13 @@ impl Port {
             sender: None,
             waker: &self.waker,
         };
-        // What no future and no queue takes is kept: memory until the lock is released, a message
-        // for the next receive (ruling 4).
+        // Memory that neither a future nor a queue takes is dropped after the lock is released; a
+        // message that neither takes goes to the next receive (ruling 4).
         match context.deliver(op, &mut state.deferred.wakes) {
             Undelivered::Nothing => {}
             Undelivered::Memory(payload) => state.deferred.drops.push(payload),
-            // It is withdrawn in the connection itself.
+            // `Port::withdraw` has the machine requeue the messages of the connection's own
+            // receives.
             Undelivered::Message(mut op) => state.deferred.drops.push(op.take_payload()),
         }
     }
@@ -229,7 +230,7 @@ impl Port {
             memory.count_access(right.bits(), &mut state.deferred.wakes);
         }
         let len = memory.len();
-        // It may hold the last reference to a region's memory.
+        // The payload may hold the last reference to a region's memory.
         state.deferred.drops.push(memory);
         let Some(data) = data else { return };
         let slot = state
@@ -283,7 +284,7 @@ impl Port {
     }
 
     fn log_end(&self, connected: bool, lost: Option<Error>) {
-        // Processes end, the peer's and this one; a connection that fails otherwise is a fault.
+        // Processes end normally, the peer's or this one; any other loss is a fault.
         let is_end = |kind| matches!(kind, ErrorKind::PeerClosed | ErrorKind::DriverGone);
         let level = match &lost {
             None => Level::INFO,

@@ -18,7 +18,7 @@ pub(super) struct ReadyState {
     pub(super) ports: VecDeque<Key>,
     /// Ports that asked for heartbeats.
     pub(super) new_heartbeats: VecDeque<Key>,
-    /// Turns beside the driver that have ended.
+    /// Blocking turns that have ended.
     pub(super) turned: Vec<(Key, TurnOutcome)>,
     pub(super) driver: Option<Waker>,
     /// The driver's counts when it last took from this list.
@@ -35,7 +35,7 @@ impl ReadyList {
         self.wake_driver_for(|ready| ready.ports.push_back(port));
     }
 
-    /// Adds to the list with `add`, and wakes the driver for it.
+    /// Changes the list with `add`, and wakes the driver.
     pub(super) fn wake_driver_for(&self, add: impl FnOnce(&mut ReadyState)) {
         let driver = {
             let mut ready = self.lock();

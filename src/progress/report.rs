@@ -44,8 +44,8 @@ pub(crate) enum Report {
 }
 
 impl Report {
-    /// Ends the wait of an operation that was not accepted: its owner does not wait with this waker
-    /// for room in its queue any more, and is woken to look at what else it has.
+    /// Withdraws `waker` from the queue of an operation that was not accepted. If the waker was
+    /// registered there, wakes it: its owner may have other operations that wait.
     pub(super) fn give_up_waiting(&self, waker: &Waker, wakes: &mut WakeList) {
         if let Report::Queue {
             queue, slot: None, ..
@@ -56,9 +56,9 @@ impl Report {
         }
     }
 
-    /// Reserves the slot of an operation that reports to a queue, unless it has one, by `reserve`;
-    /// wakes the future that awaits its acceptance. Returns false if there is no slot now; if the
-    /// operation waits, `waker` is woken when there is one.
+    /// Reserves the slot of an operation that reports to a queue, unless it has one, and wakes the
+    /// future that awaits its acceptance. Returns false if there is no slot now; if the operation
+    /// waits, `waker` is woken when there is a slot.
     pub(super) fn reserve(
         record: &mut OpRecord,
         wakes: &mut WakeList,
@@ -74,7 +74,7 @@ impl Report {
                 None => queue.try_reserve(),
             };
             if slot.is_none() {
-                return false; // It goes on waiting.
+                return false; // The operation goes on waiting.
             }
             record.accept(wakes);
         }

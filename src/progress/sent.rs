@@ -1,6 +1,6 @@
-//! The ends of a connection's awaited messages that were copied when they were posted
-//! (`proto/conn/tx/injected.rs`), as their futures see them. Messages end in the order of their
-//! numbers, so one number says which have ended.
+//! The ends of a connection's awaited copied messages, for their futures. Such a message is copied
+//! when it is posted (`proto/conn/tx/injected.rs`). Messages end in the order of their numbers, so
+//! one number says which have ended.
 //!
 //! ```text
 //!   the port, as it publishes                   a future of number n
@@ -8,9 +8,9 @@
 //!   2. the mark moves                           2. n is below the mark: it has ended
 //!   3. wakers below it leave the list           3. register, then look at 2 again, under the lock
 //! ```
-//! A failure is in the list before the mark passes its number, so that no future takes it for a
-//! success. Both sides take step 3 under the list's lock: either the future sees the mark, or the
-//! port sees its waker.
+//! A failure is in the list before the mark passes its number, so that no future takes the failure
+//! for a success. Both sides take step 3 under the list's lock: either the future sees the mark, or
+//! the port sees the future's waker.
 
 use std::task::{Poll, Waker};
 
@@ -74,7 +74,7 @@ impl SentMark {
         }
     }
 
-    /// Returns how the message of this number has ended.
+    /// Returns the result of the message with this number, if it has ended.
     #[inline]
     fn ended(&self, number: u64) -> Poll<Result<()>> {
         let mark = self.mark.load(Ordering::Acquire);

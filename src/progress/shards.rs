@@ -1,9 +1,9 @@
 //! The engines of a domain: one per shard of its progress, each with a driver and a transport of
 //! its own. They share the domain's table of regions.
 //!
-//! An endpoint belongs to one engine for its life, and so do all of its connections: nothing on the
-//! path of a message knows that there are other engines. Each engine has an incarnation of its own,
-//! since liveness of one driver says nothing about another.
+//! An endpoint belongs to one engine for its life, and so do all of its connections: the message
+//! path does not deal with other engines. Each engine has an incarnation of its own, since liveness
+//! of one driver says nothing about another.
 
 use std::sync::Arc;
 
@@ -40,7 +40,6 @@ impl Shards {
         self.0.len()
     }
 
-    /// Returns the statistics of each driver.
     pub(crate) fn stats(&self) -> Vec<DriverStats> {
         self.0.iter().map(|engine| engine.stats()).collect()
     }
@@ -53,8 +52,8 @@ impl Shards {
         least.expect("there is at least one")
     }
 
-    /// Returns the engines for the contexts of a new endpoint: different ones as far as there are
-    /// enough, those with the fewest connections and listeners first, then the same again.
+    /// Returns an engine for each context of a new endpoint: the living ones, those with the fewest
+    /// connections and listeners first. They repeat if there are more contexts than engines.
     pub(crate) fn spread(&self, contexts: usize) -> Vec<Arc<Engine>> {
         let mut engines: Vec<_> = self.0.iter().collect();
         engines.sort_by_cached_key(|engine| (engine.is_gone(), engine.lock_ports().len()));
@@ -89,7 +88,7 @@ impl Shards {
         self.0.iter().for_each(|engine| engine.stop());
     }
 
-    /// Has the end of each driver reported by one of these reports, one per driver.
+    /// Sets where the end of each driver is reported: one report per driver.
     pub(crate) fn report_ends_by(&self, reports: impl IntoIterator<Item = EndReport>) {
         for (engine, report) in self.0.iter().zip(reports) {
             engine.report_end_by(report);

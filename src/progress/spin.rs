@@ -15,7 +15,7 @@ pub(super) struct SpinState {
     last_port: Option<Key>,
     /// True if the last poll found nothing.
     was_idle: bool,
-    /// True if the last spinning within a poll found something: the peer is on another processor.
+    /// True if spinning within a poll last found something: the peer is on another processor.
     finds_at_once: bool,
     /// Polls in a row that found something, since the runtime's reactor was polled.
     rounds: u32,
@@ -41,9 +41,9 @@ impl SpinState {
         self.last_port
     }
 
-    /// Returns until when to spin within this poll, which has found nothing so far. `None` in the
-    /// first such poll after one that found something, unless spinning was of use: the peer, or the
-    /// task that is to answer, may be waiting for this very processor.
+    /// Returns the time until which to spin within this poll, which has found nothing so far.
+    /// `None` in the first such poll after one that found something, unless spinning was of use:
+    /// the peer, or the task that is to answer, may be waiting for this very processor.
     pub(super) fn window(&self) -> Option<Instant> {
         if self.until.is_none() || !(self.was_idle || self.finds_at_once) {
             return None;
@@ -56,8 +56,8 @@ impl SpinState {
         self.finds_at_once = found;
     }
 
-    /// Returns whether the runtime's reactor is to be polled before the next poll, which takes a
-    /// system call: it is while nothing comes, and now and then for other sockets' sake.
+    /// Returns true if the runtime's reactor is to be polled before the next poll, which takes a
+    /// system call: while nothing comes, and every `SPIN_ROUNDS_MAX` polls for other sockets.
     pub(super) fn is_reactor_due(&mut self) -> bool {
         self.rounds += 1;
         let is_due = self.was_idle || self.rounds >= SPIN_ROUNDS_MAX;

@@ -68,15 +68,15 @@ impl Port {
         let mut may_follow = true;
         let mut acks_wait = false;
         loop {
-            // 1. Take the link's outcomes: received bytes are in the staging buffer or in their
-            // place already, sent frames go back to their operations.
+            // 1. Take the link's outcomes: received bytes are in the staging buffer or in the
+            // receive's, sent frames go back to their operations.
             let committed = self.commit(state);
             let moved = self.take_outcomes(state, left) || committed;
             if !moved && !may_follow {
                 break;
             }
             // 2. Feed staged bytes to the machine, then admit posts that wait for room, and feed
-            // the machine what they made room for.
+            // the bytes that the machine takes after that.
             self.feed(state);
             if state.machine.publishes_first() {
                 self.publish(state);
@@ -104,8 +104,8 @@ impl Port {
             if !moved && !again {
                 break;
             }
-            // Most turns bring one message. If nothing is left to follow from it, the next round
-            // ends as soon as the link has no other outcome.
+            // Most turns process one message. If it leaves nothing to do, the next round ends as
+            // soon as the link has no other outcome.
             may_follow = sent
                 || again
                 || acks_wait
@@ -145,7 +145,8 @@ impl Port {
         state.machine.handle_time(now);
         state.life.start_limit(now);
         if state.life.is_overdue(now) {
-            // The socket may hold bytes that show the peer is there, too few to be worth a wake-up.
+            // The socket may hold bytes that show that the peer is alive, but too few to wake this
+            // side.
             self.try_receive(state);
         }
         let machine = &state.machine;
@@ -156,7 +157,7 @@ impl Port {
     }
 
     fn end_turn(&self, state: &mut PortState, now: Instant, left: &Budget) -> TurnResult {
-        // A frame may have begun to be sent, and must go on.
+        // A frame that was sent in part waits for the peer, which must be watched.
         self.watch_peer(state);
         self.localize_if_busy(state);
         self.expire(state, now);
@@ -180,7 +181,7 @@ impl Port {
         }
     }
 
-    /// Ends the port with its last turn: nothing is waited for any more.
+    /// Ends the port in its last turn. It waits no longer for receives, or for room in its queue.
     pub(super) fn end_turns(&self, state: &mut PortState) {
         state.machine.end_service();
         self.publish(state);
@@ -231,9 +232,9 @@ impl Port {
         }
     }
 
-    /// Step 3: hands frames to the link as long as it takes them at once and the budget lasts, but
-    /// at least one batch: receiving must not keep everything else from being sent. Returns true if
-    /// the link has sent any.
+    /// Step 3: hands frames to the link while the link takes them at once and the budget lasts, but
+    /// at least one batch: receiving must not stop all sending. Returns true if the link has sent
+    /// any.
     pub(super) fn transmit(&self, state: &mut PortState, left: &mut Budget) -> bool {
         let mut sent = false;
         // Nothing is sent once the stream has ended, nor while the link returns its buffers.
@@ -335,9 +336,9 @@ impl Port {
     }
 }
 
-/// True if nothing is to be sent but a few acks of frames that came through a stage, and more bytes
-/// of the peer may be here: the acks go out as one frame when there are none, at the latest at the
-/// end of the turn. The ack of a large payload, which is received directly, does not wait.
+/// True if only a few acks of staged frames are to be sent, and the next bytes of the peer may have
+/// arrived already. The acks go out as one frame once no bytes are left, at the latest at the end
+/// of the turn. The ack of a large payload, which is received directly, does not wait.
 fn acks_can_wait(state: &PortState, left: &Budget) -> bool {
     !left.is_spent() && state.machine.owes_few_acks()
 }

@@ -1,5 +1,5 @@
-//! The arithmetic of atomic operations (`fi_atomic(3)`). Pure: bytes in, bytes out; the caller
-//! makes the change of the memory atomic.
+//! The arithmetic of atomic operations (`fi_atomic(3)`): pure functions on bytes. The caller makes
+//! the change of the memory atomic.
 
 use crate::info::{AtomicOp, AtomicType, CompareOp};
 use crate::mr::Access;
@@ -14,7 +14,7 @@ pub(crate) struct Atomic {
     operator: Operator,
     datatype: AtomicType,
     size: usize,
-    /// The peer's numbers have the other byte order than those in memory.
+    /// The byte order of the peer's numbers differs from that of memory.
     swaps: bool,
 }
 
@@ -25,7 +25,7 @@ enum Operator {
 }
 
 impl Atomic {
-    /// Returns the operation that these numbers of the wire name; `None`: no known one.
+    /// Returns the operation that the numbers of a frame name; `None` if it is unknown.
     pub(crate) fn of(call: AtomicCall) -> Option<Self> {
         let [number, ..] = call.numbers.to_le_bytes();
         if call.numbers & !(0xff | BIG_ENDIAN) != 0 {
@@ -72,8 +72,8 @@ impl Atomic {
         }
     }
 
-    /// Returns the bytes that replace `seen`, a number in memory; `None` leaves it as it is. Of the
-    /// peer's `operand` and `compare` the first `size` bytes count.
+    /// Returns the bytes that replace `seen`, a number in memory; `None` leaves the number as it
+    /// is. Only the first `size` bytes of `operand` and `compare`, which the peer sent, count.
     pub(crate) fn apply(&self, seen: Bytes, operand: Bytes, compare: Bytes) -> Option<Bytes> {
         let (operand, compare) = (self.swapped(operand), self.swapped(compare));
         match self.datatype {
@@ -155,8 +155,8 @@ trait Number: Copy + PartialOrd {
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
 
-    /// Combines the bits of both numbers. [`Atomic::of`] admits only types that the operation
-    /// takes.
+    /// Combines the bits of two numbers. [`Atomic::of`] admits only types that the operation
+    /// supports.
     fn with_bits(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         let [ours, theirs] = [self, other].map(|it| u64::from_ne_bytes(it.to_front()));
         Self::from_front(combine(ours, theirs).to_ne_bytes())

@@ -4,7 +4,7 @@
 //! There is no protocol: a datagram is its payload, as a whole (docs/datagrams.md).
 //! Nothing is ever half sent, so an operation is queued or has ended.
 //!
-//! Invariants: no datagram is kept that a posted receive would take; bytes kept ≤ budget, but for
+//! Invariants: no datagram is kept that a posted receive would take; bytes kept ≤ budget, except
 //! datagrams that a dropped receive gave back.
 
 mod posted;
@@ -68,7 +68,7 @@ struct UnexpectedDatagram {
     from: SocketAddr,
     payload: Payload,
     len: usize,
-    /// Bytes that were lost in a receive that was too small, and was dropped since.
+    /// Bytes that were lost in a receive that was too small and has been dropped since.
     overflow: usize,
 }
 
@@ -78,13 +78,13 @@ impl UnexpectedDatagram {
     }
 }
 
-/// A datagram endpoint's operations. `T` is where each reports.
+/// A datagram endpoint's operations. `T` is the owner's note of where an operation reports.
 #[derive(Debug)]
 pub(crate) struct Dgram<T> {
     ops: Slab<DgramOp<T>>,
     transmit: Context,
     receive: Context,
-    /// Sends, in order; those that were withdrawn leave their keys here.
+    /// Sends, in order, and the stale keys of withdrawn sends.
     queue: VecDeque<OpKey>,
     posted: DatagramReceives,
     unexpected: VecDeque<UnexpectedDatagram>,
@@ -96,8 +96,8 @@ pub(crate) struct Dgram<T> {
     closed: Option<Error>,
 }
 
-/// Copies the bytes of a send whose memory only a device's owner can copy: all of them, as a
-/// datagram is never half sent.
+/// Copies all bytes of a send whose memory only a device's owner can copy: a datagram is never half
+/// sent.
 fn copy_of_device<T>(operation: &Operation<T>) -> Result<Option<Payload>, AccessError> {
     let sent = operation
         .payload
@@ -126,7 +126,7 @@ impl<T> Dgram<T> {
         }
     }
 
-    /// Number of datagrams dropped for want of a receive and of room to keep them.
+    /// Number of datagrams dropped because there was neither a receive nor room to keep them.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -140,7 +140,7 @@ impl<T> Dgram<T> {
         self.ops.get(key).map(|op| op.operation.phase)
     }
 
-    /// The record of a living operation.
+    /// Returns the record of an operation that has not ended.
     pub(crate) fn record_mut(&mut self, key: OpKey) -> Option<&mut OwnedRecord<Operation<T>>> {
         self.ops.get_mut(key).map(|op| &mut op.operation)
     }
@@ -155,7 +155,7 @@ impl<T> Dgram<T> {
         self.transmit.used
     }
 
-    /// True if there is room for an operation that waits for it.
+    /// True if there is room for a waiting operation.
     pub(crate) fn wants_admission(&self) -> bool {
         [&self.transmit, &self.receive]
             .iter()
@@ -169,8 +169,8 @@ impl<T> Dgram<T> {
         }
     }
 
-    /// Admits an operation, or, when its context is full, lets it wait or refuses it with Again, as
-    /// its options say. Nothing overtakes a waiting operation of the same context. `peer`: the
+    /// Admits an operation. If its context is full, the operation waits or is refused with Again,
+    /// as its options say. Nothing overtakes a waiting operation of the same context. `peer`: the
     /// destination of a send, or the only source whose datagrams a receive takes.
     pub(crate) fn post(
         &mut self,
@@ -221,7 +221,7 @@ impl<T> Dgram<T> {
         Ok(key)
     }
 
-    /// Admits operations that wait, as far as there is room.
+    /// Admits waiting operations, as far as there is room.
     pub(crate) fn admit_waiting(
         &mut self,
         mut reserve: impl FnMut(&mut OwnedRecord<Operation<T>>) -> bool,
@@ -235,7 +235,7 @@ impl<T> Dgram<T> {
                 let Some(&key) = context.backlog.front() else {
                     break;
                 };
-                // An operation that was withdrawn leaves its key behind.
+                // A withdrawn operation leaves its key behind.
                 if let Some(op) = self.ops.get_mut(key) {
                     if !reserve(&mut op.operation) {
                         break;
@@ -297,7 +297,7 @@ impl<T> Dgram<T> {
         self.ops.get_mut(key)?.operation.payload.as_mut()
     }
 
-    /// Completes a receive whose memory has a datagram of `total` bytes, of which `len` fit.
+    /// Completes a receive with a datagram of `total` bytes; `len` of them are in its memory.
     fn received(&mut self, key: OpKey, from: SocketAddr, total: usize, len: usize) {
         let overflow = total - len;
         let result = if overflow == 0 {
@@ -313,7 +313,7 @@ impl<T> Dgram<T> {
         self.complete(key, result, len);
     }
 
-    /// Completes an operation: its record gets the result, and is not found by its key any more.
+    /// Completes an operation: its record gets the result, and its key becomes invalid.
     fn complete(&mut self, key: OpKey, result: Result<(), Error>, len: usize) {
         let Some(op) = self.ops.remove(key) else {
             return;
@@ -339,7 +339,7 @@ impl<T> Dgram<T> {
         self.completed.pop_front()
     }
 
-    // What leaves.
+    // Departures.
 
     /// Returns the sends that go next, at most `max`, in order.
     pub(crate) fn departing(&mut self, max: usize) -> impl Iterator<Item = (SocketAddr, &Payload)> {
@@ -361,7 +361,7 @@ impl<T> Dgram<T> {
         })
     }
 
-    /// Completes the first of the [`departing`](Self::departing) with these results.
+    /// Completes the first [`departing`](Self::departing) sends with these results.
     pub(crate) fn departed(&mut self, ended: impl IntoIterator<Item = Result<(), Error>>) {
         for result in ended {
             let next = loop {
@@ -381,19 +381,19 @@ impl<T> Dgram<T> {
         self.invariants();
     }
 
-    // What arrives.
+    // Arrivals.
 
-    /// Takes the destinations of the next datagrams, at most `max`, out of receives that take
-    /// anyone's datagrams; none while a receive takes one peer's only, since the sender then
-    /// decides. Each goes back by [`landed`](Self::landed), [`faulted`](Self::faulted) or
-    /// [`put_back`](Self::put_back).
+    /// Takes the buffers of the next receives that take any peer's datagrams, at most `max`.
+    /// Returns none while a receive takes only one peer's datagrams: which receive matches then
+    /// depends on the sender. Each buffer goes back by [`landed`](Self::landed),
+    /// [`faulted`](Self::faulted) or [`put_back`](Self::put_back).
     pub(crate) fn destinations(&mut self, max: usize) -> Vec<(OpKey, Payload)> {
         let ops = &mut self.ops;
         let keys = self
             .posted
             .first_of_anyone(max, |key| ops.get(key).is_some());
-        // Only its owner copies to a device: that receive, and those behind it, get their datagrams
-        // from a staging buffer.
+        // Only a device's owner copies to its memory: a receive into device memory, and those after
+        // it, get their datagrams from a staging buffer.
         let is_of_device = |key: OpKey| {
             let op = ops.get(key);
             op.is_some_and(|it| {
@@ -413,21 +413,21 @@ impl<T> Dgram<T> {
             .collect()
     }
 
-    /// Takes back a destination without a datagram: the receive stays where it was.
+    /// Takes back a buffer without a datagram: the receive stays where it was.
     pub(crate) fn put_back(&mut self, key: OpKey, payload: Payload) {
         if let Some(op) = self.ops.get_mut(key) {
             op.operation.payload = Some(payload);
         }
     }
 
-    /// Completes the receive of this destination, in which a datagram of `total` bytes has landed.
+    /// Completes the receive of this buffer, in which a datagram of `total` bytes has landed.
     pub(crate) fn landed(&mut self, key: OpKey, payload: Payload, from: SocketAddr, total: usize) {
         let len = total.min(payload.len());
         self.put_back(key, payload);
         self.received(key, from, total, len);
     }
 
-    /// Ends the receive of this destination, whose memory is not there: the datagram is lost.
+    /// Ends the receive of this buffer, whose memory is not there: the datagram is lost.
     pub(crate) fn faulted(&mut self, key: OpKey, payload: Payload) {
         self.put_back(key, payload);
         self.dropped += 1;
@@ -435,8 +435,8 @@ impl<T> Dgram<T> {
         self.complete(key, Err(error), 0);
     }
 
-    /// Handles a datagram that has not landed anywhere yet: it goes to the first receive that takes
-    /// it, is kept, or is dropped.
+    /// Handles a datagram that has not landed in a receive yet: it goes to the first receive that
+    /// takes it, is kept, or is dropped.
     pub(crate) fn arrived(&mut self, from: SocketAddr, bytes: &[u8]) {
         let ops = &self.ops;
         let taker = self.posted.take(from, |key| ops.get(key).is_some());
@@ -474,9 +474,9 @@ impl<T> Dgram<T> {
         self.unexpected.push_back(unexpected);
     }
 
-    // What is taken back.
+    // Withdrawals.
 
-    /// Asks an operation to end early: it ends with Canceled, unless it has ended.
+    /// Ends an operation with Canceled, unless it has ended.
     pub(crate) fn cancel(&mut self, key: OpKey) -> Withdrawn {
         self.withdraw(key, Error::new(ErrorKind::Canceled, ""))
     }
@@ -509,9 +509,9 @@ impl<T> Dgram<T> {
         Withdrawn::Ended
     }
 
-    /// Takes back the datagram of a receive that has ended and whose owner never looked: it goes to
-    /// the head of those kept, or to the next receive that takes it. It is copied, since datagrams
-    /// wait in memory of our own.
+    /// Takes back the datagram of a receive that has ended and whose owner never looked at the
+    /// result. The datagram goes to the next receive that takes it, or to the head of those kept.
+    /// It is copied, since kept datagrams lie in memory of this library.
     pub(crate) fn give_back(
         &mut self,
         payload: &Payload,
@@ -522,7 +522,7 @@ impl<T> Dgram<T> {
         if self.closed.is_some() {
             return;
         }
-        // If the region was taken away, the datagram is lost with it.
+        // If the region was taken away, its datagram is lost.
         let Ok(payload) = payload.copy_front(len) else {
             return;
         };
@@ -542,8 +542,8 @@ impl<T> Dgram<T> {
         }
     }
 
-    /// Ends everything, in the order in which it was posted, with `error`; what is posted from now
-    /// on is refused with `later`.
+    /// Ends all operations with `error`, in the order in which they were posted. Later posts are
+    /// refused with `later`.
     pub(crate) fn close(&mut self, error: Error, later: Error) {
         if self.closed.is_some() {
             return;

@@ -10,29 +10,29 @@ use crate::sync::OwnedRecord;
 /// One event to publish, in order.
 #[derive(Debug)]
 pub(crate) enum ConnEvent<T> {
-    /// The handshake succeeded. `data` is what the acceptor sent; empty on the acceptor's side.
+    /// The handshake succeeded. `data` is the acceptor's; empty on the acceptor's side.
     Connected { data: Bytes },
-    /// The handshake failed; the reason carries a rejection's data.
+    /// The handshake failed; `error` carries the data of a rejection.
     ConnectFailed { error: Error },
-    /// An operation has completed: its record, which has the result.
+    /// An operation has completed; its record has the result.
     Completed(OwnedRecord<Operation<T>>),
-    /// The slot that was reserved for a peer's write with CQ data is free: the write was refused
-    /// after all, since it could not be made persistent.
+    /// The completion slot of a peer's write with CQ data is free: the write was refused after all,
+    /// since it could not be made persistent.
     RemoteDataVoid,
-    /// A peer's write has landed in this memory, or an answer to its read has left it; of an answer
-    /// that was cut up, only the regions that count are given. A slot was reserved for an access
-    /// with CQ data; others are only counted.
+    /// A peer's write has landed in `memory`, or an answer to a peer's read has left it. For an
+    /// answer in several frames, `memory` has only the regions that count accesses. A completion
+    /// slot is reserved for an access with CQ data; other accesses are only counted.
     RemoteAccess {
         operation: OperationKind,
         data: Option<u64>,
         memory: Payload,
     },
-    /// A peer's operation that is counted as a read of these regions, once it is answered, has
-    /// changed them too: only the regions are given.
+    /// A peer's fetching atomic operation has changed regions; its answer is counted as a read.
+    /// `memory` has only the regions that count accesses.
     RemoteUpdate { memory: Payload },
-    /// The connection is over, for this reason; all operations ended before. `connected`: it had
-    /// been established.
-    /// `lost` if neither this side closed it nor both agreed.
+    /// The connection has ended; all its operations ended before. `connected`: the connection had
+    /// been established. `lost`: the reason, unless this side closed the connection or both sides
+    /// agreed to end it.
     Closed {
         connected: bool,
         lost: Option<Error>,

@@ -1,16 +1,16 @@
-//! The protocol without I/O: what happens to posted operations and received bytes on one
-//! connection. No sockets, clock, tasks, wakers or locks live here.
+//! The protocol without I/O: the posted operations and the received bytes of one connection. This
+//! module has no sockets, clock, tasks, wakers or locks.
 //!
 //! A [`Connection`] has four families of methods, and its owner (the progress engine) drains them
 //! in this order after each input:
 //!
-//! 1. getters (`&self`): state and what is wanted next;
+//! 1. getters (`&self`): the state, and what the connection wants next;
 //! 2. application mutators: `post`, `cancel`, `withdraw`, `close`;
-//! 3. `handle_*`: something came from outside: bytes, a sent batch, a lost link;
-//! 4. `poll_*`: what the owner must now do: `take_events` (publish), `poll_transmit` (give these
-//!    frames to the transport), `poll_receive` (where the next bytes shall land).
+//! 3. `handle_*`: input from outside: bytes, a sent batch, a lost link;
+//! 4. `poll_*`: what the owner has to do now: `take_events` (publish), `poll_transmit` (give these
+//!    frames to the transport), `poll_receive` (place the next bytes).
 //!
-//! What a connection needs from the outside while it works is passed in as a [`Host`].
+//! The owner passes in a [`Host`] for whatever a connection needs from outside while it works.
 
 #![forbid(unsafe_code)]
 
@@ -54,30 +54,30 @@ use crate::info::Caps;
 use crate::mr::AccessRequest;
 use crate::sync::OwnedRecord;
 
-/// What a connection asks of its owner in the middle of an input.
+/// The requests of a connection to its owner while it handles an input.
 pub(crate) trait Host<T> {
-    /// Completes the reservation that lets the operation's end be reported (a completion slot).
-    /// `false`: no room now; the operation waits in its context's queue.
+    /// Completes the reservation of a completion slot for the operation. `false`: no slot is free
+    /// now, and the operation waits in its context's queue.
     fn reserve(&mut self, operation: &mut OwnedRecord<Operation<T>>) -> bool;
 
-    /// Reserves room for a completion without an operation (remote CQ data). `false`: the
-    /// connection stops reading until [`Connection::resume`] finds room.
+    /// Reserves a slot for a completion without an operation (remote CQ data). `false`: no slot is
+    /// free, and the connection stops reading until [`Connection::resume`] reserves one.
     fn reserve_unasked(&mut self) -> bool;
 
-    /// Finds the region a peer names, if it grants what the peer claims.
+    /// Finds the region that a peer's request names, or refuses the access.
     fn resolve(&mut self, request: &AccessRequest) -> Result<crate::buf::RegionUse, Refusal>;
 
-    /// True if the endpoint's capabilities let its peer do this.
+    /// True if the endpoint's capabilities let its peer use what `need` names.
     fn admits(&self, need: Caps) -> bool;
 
-    /// True if each segment of a peer's access is followed by an empty one with the proof of its
-    /// key (`FI_MR_RAW`).
+    /// True if the peer has to follow each segment of an access by an empty segment that carries
+    /// the proof of its key (`FI_MR_RAW`).
     fn demands_tags(&self) -> bool {
         false
     }
 
-    /// The receives that this connection shares with others; `None`: it has its own, in the order
-    /// in which they were posted.
+    /// Returns the receives that this connection shares with others. `None`: the connection has its
+    /// own receives, matched in the order in which they were posted.
     fn shared(&mut self) -> Option<&mut dyn Receives> {
         None
     }

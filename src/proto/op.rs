@@ -7,9 +7,9 @@
 //! ```
 //! A receive is Queued while posted and Moving while a message lands in it.
 //!
-//! Queues, fences and lists of awaited answers hold the key of an operation and nothing else of it:
-//! its frame's header is encoded from the record when it goes out, and its memory leaves the record
-//! only while the transport has it.
+//! Queues, fences and lists of awaited answers hold only the key of an operation: the frame's
+//! header is encoded from the record when the frame goes out, and the memory leaves the record only
+//! while the transport has it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,29 +29,29 @@ pub(crate) type OpKey = Key;
 /// What an operation does, apart from its memory.
 #[derive(Debug)]
 pub(crate) enum OpKind {
-    /// A message; `ack`: it completes when it is in the peer's memory.
+    /// A message. `ack`: the send completes when the message is in the peer's memory.
     Send {
         data: Option<u64>,
         ack: bool,
         /// The tag of a tagged message.
         tag: Option<u64>,
     },
-    /// A message whose bytes were copied, and whose end is not reported.
+    /// A message whose bytes were copied; its end is not reported.
     Inject { data: Option<u64>, tag: Option<u64> },
     /// A buffer for one message.
     Receive,
-    /// Bytes into the peer's regions.
+    /// Writes bytes to the peer's regions.
     Write {
         data: Option<u64>,
         ack: bool,
-        /// It completes when it is persistent.
+        /// The write completes when it is persistent.
         commit: bool,
         segments: Segments,
     },
-    /// Bytes out of the peer's regions.
+    /// Reads bytes from the peer's regions.
     Read { segments: Segments },
-    /// Numbers in the peer's regions, changed atomically. Boxed, so that no other operation is
-    /// larger for it.
+    /// Changes numbers in the peer's regions atomically. Boxed, so that other operations do not
+    /// become larger.
     Atomic(Box<AtomicRequest>),
 }
 
@@ -68,8 +68,8 @@ impl OpKind {
         }
     }
 
-    /// Cuts the operation's remote memory to `len` bytes, as many as its local memory has; fails if
-    /// the remote memory has fewer.
+    /// Cuts the remote memory to `len` bytes, the length of the local memory; fails if the remote
+    /// memory is shorter.
     pub(crate) fn cut_remote_to(&mut self, len: usize) -> Result<(), Error> {
         let segments = match self {
             OpKind::Write { segments, .. } | OpKind::Read { segments } => segments,
@@ -89,7 +89,7 @@ impl OpKind {
         }
     }
 
-    /// Copies the kind of an operation whose operands, if it has any, were handed out.
+    /// Copies the kind, without the operands of an atomic operation, which were handed out.
     fn handed_out(&self) -> OpKind {
         match self {
             OpKind::Send { data, ack, tag } => OpKind::Send {
@@ -124,7 +124,7 @@ impl OpKind {
         }
     }
 
-    /// Sends remote CQ data along, if it is a message or a write.
+    /// Adds remote CQ data to a message or a write.
     pub(crate) fn set_data(&mut self, sent: u64) {
         match self {
             OpKind::Send { data, .. } | OpKind::Inject { data, .. } => *data = Some(sent),
@@ -133,8 +133,8 @@ impl OpKind {
         }
     }
 
-    /// Sets when a message or a write completes: when the peer has it, or when it is persistent
-    /// there, or, if neither, when its buffers may be reused.
+    /// Sets when a message or a write completes. `delivered`: when the peer has it; `persistent`:
+    /// when it is persistent there; neither: when its buffers may be reused.
     pub(crate) fn set_level(&mut self, delivered: bool, persistent: bool) {
         match self {
             OpKind::Send { ack, .. } => *ack = delivered,
@@ -149,9 +149,9 @@ impl OpKind {
 pub(crate) struct AtomicRequest {
     pub(crate) call: AtomicCall,
     pub(crate) segments: Segments,
-    /// The operands of an operation that fetches, and behind them the numbers to compare, until
-    /// they go out; the operation's memory then receives the former numbers. `None`: the
-    /// operation's memory holds the operands.
+    /// The operands of a fetching operation, and after them the numbers to compare, until they go
+    /// out; the operation's memory then receives the former numbers. `None`: the operation's memory
+    /// holds the operands.
     pub(crate) operands: Option<Payload>,
 }
 
@@ -167,7 +167,7 @@ impl AtomicRequest {
         Ok(())
     }
 
-    /// True if it fetches the former numbers.
+    /// True if the operation fetches the former numbers.
     pub(crate) fn fetches(&self) -> bool {
         self.call.form != AtomicForm::Update
     }
@@ -176,21 +176,21 @@ impl AtomicRequest {
 /// How an operation is posted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PostOptions {
-    /// A full context makes it wait instead of failing with Again.
+    /// The operation waits for room in a full context, instead of failing with Again.
     pub(crate) wait: bool,
-    /// It is held back for the next post (`FI_MORE`).
+    /// The operation is held back for the next post (`FI_MORE`).
     pub(crate) more: bool,
-    /// It goes out only after all transmit operations that were posted before have ended
+    /// The operation goes out only after all transmit operations that were posted before have ended
     /// (`FI_FENCE`), and nothing overtakes it.
     pub(crate) fence: bool,
-    /// It is a message that ends only when a receive has been matched with it, or when it was
-    /// discarded (`FI_MATCH_COMPLETE`).
+    /// The operation is a message that ends only when a receive has been matched with it, or when
+    /// it was discarded (`FI_MATCH_COMPLETE`).
     pub(crate) matched: bool,
-    /// It ends when this time has passed.
+    /// The operation ends when this time has passed.
     pub(crate) timeout: Option<Duration>,
 }
 
-/// A post that was not admitted: why, and the operation as it was posted.
+/// Why a post was not admitted, and the operation as it was posted.
 #[derive(Debug)]
 pub(crate) struct RefusedPost<T> {
     pub(crate) error: Error,
@@ -217,7 +217,7 @@ impl<T> RefusedPost<T> {
 /// Where a message came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageOrigin {
-    /// A peer, and the connection that brought it.
+    /// A peer, over this connection.
     Peer {
         source: SourceId,
         connection: ConnectionId,
@@ -226,7 +226,7 @@ pub(crate) enum MessageOrigin {
     Address(SocketAddr),
 }
 
-/// How an operation ended: written into its record, field by field, as it is known.
+/// How an operation ended. Each field is written into the record when it is known.
 #[derive(Debug)]
 pub(crate) struct OpEnd {
     /// Ok, or the typed reason.
@@ -241,8 +241,8 @@ pub(crate) struct OpEnd {
     pub(crate) tag: Option<u64>,
     /// Origin of the message that a shared receive got, or of a datagram.
     pub(crate) origin: Option<MessageOrigin>,
-    /// The place of a received message among those of the connection, or of all that share
-    /// receives, in case it is given back.
+    /// Sequence number of a received message among those of the connection, or of all connections
+    /// that share receives. Needed if the message is given back.
     pub(crate) order: u64,
 }
 
@@ -265,7 +265,7 @@ impl OpEnd {
         }
     }
 
-    /// The connection that brought the message of a shared receive.
+    /// Returns the connection that brought the message of a shared receive.
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
         match self.origin {
             Some(MessageOrigin::Peer { connection, .. }) => Some(connection),
@@ -273,7 +273,7 @@ impl OpEnd {
         }
     }
 
-    /// Where a received datagram came from.
+    /// Returns the sender's address of a received datagram.
     pub(crate) fn sender_address(&self) -> Option<SocketAddr> {
         match self.origin {
             Some(MessageOrigin::Address(address)) => Some(address),
@@ -282,30 +282,30 @@ impl OpEnd {
     }
 }
 
-/// The one record of an operation, from its post until its result has been read: it stays where it
-/// was written, and the part that works on it holds it ([`OwnedRecord`]). `T` is the owner's note
-/// of where it reports.
+/// The one record of an operation, from its post until its result has been read. The record stays
+/// where it was written; the component that works on the operation holds it ([`OwnedRecord`]). `T`
+/// is the owner's note of where the operation reports.
 #[derive(Debug)]
 pub(crate) struct Operation<T> {
     pub(crate) token: T,
     pub(crate) kind: OpKind,
     pub(crate) options: PostOptions,
     pub(crate) phase: Phase,
-    /// The memory that its owner gets back, unless it is with the transport or a message is landing
-    /// in it.
+    /// The memory that goes back to the operation's owner. `None` while the transport has the
+    /// memory, or while a message is landing in it.
     pub(crate) payload: Option<Payload>,
-    /// Bytes that it moves, at most.
+    /// Number of bytes that the operation moves, at most.
     pub(crate) len: usize,
-    /// The place of an admitted transmit operation among all.
+    /// Sequence number of an admitted transmit operation.
     pub(crate) number: u64,
     /// The peer's answer, if it came before the transport said that the frame was sent.
     pub(crate) answer: Option<Result<(), Refusal>>,
-    /// The owner of a receive went away while a message was being received into it.
+    /// The owner of a receive was dropped while a message was landing in the receive.
     pub(crate) detached: bool,
-    /// Set if its memory failed while bytes were copied to it: the rest is dropped, and the
+    /// Set if a copy to the operation's memory failed: the remaining bytes are dropped, and the
     /// operation ends with this error.
     pub(crate) failed: Option<AccessError>,
-    /// How it ended, if it has.
+    /// How the operation ended, if it has.
     pub(crate) end: OpEnd,
 }
 
@@ -314,7 +314,7 @@ impl<T> Operation<T> {
     #[inline]
     pub(crate) fn new(kind: OpKind, payload: Payload, token: T, options: PostOptions) -> Self {
         let len = match &kind {
-            // At most an array, as was checked.
+            // The length was checked before: at most one array.
             OpKind::Atomic(request) => request.segments.total() as usize,
             _ => payload.len(),
         };
@@ -333,7 +333,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// Notes how the operation has ended; its memory is in the record.
+    /// Records how the operation has ended; its memory is in the record.
     #[inline]
     pub(crate) fn set_end(&mut self, result: Result<(), Error>, len: usize) {
         self.end.result = result.map_err(|error| {
@@ -343,7 +343,7 @@ impl<T> Operation<T> {
         self.end.len = len;
     }
 
-    /// Copies a message that is here as a whole to a receive, and ends the receive.
+    /// Copies a complete message to a receive, and ends the receive.
     #[inline]
     pub(crate) fn end_with_bytes(&mut self, arrival: &Arrival, bytes: &[u8]) {
         let buffer = self.payload.as_mut();
@@ -368,7 +368,7 @@ impl<T> Operation<T> {
         self.set_message_end(&message.arrival, len, overflow, failed);
     }
 
-    /// Ends a receive with the message that is in its buffer, or has `failed` to be copied there.
+    /// Ends a receive with the message in its buffer. `failed`: the copy to the buffer failed.
     pub(crate) fn end_with_placed(
         &mut self,
         message: UnexpectedMessage,
@@ -401,15 +401,15 @@ impl<T> Operation<T> {
         end.order = arrival.order;
     }
 
-    /// True of a receive that got a message, in full or as much as fits.
+    /// True of a receive that got a message, in full or truncated.
     pub(crate) fn is_message_received(&self) -> bool {
         let arrived = |error: &Error| error.kind() == ErrorKind::Truncated;
         self.is_receive() && self.end.result.as_ref().err().is_none_or(arrived)
     }
 
-    /// Returns the record of an operation whose bytes are moving, ended with this error and without
-    /// its memory, so that its end can be reported. The rest of the operation goes on in another
-    /// record, with this token.
+    /// Splits the record of an operation whose bytes are moving. The returned record has ended with
+    /// `error` and has no memory, so that its end can be reported. The operation goes on in a new
+    /// record, with `token`.
     pub(crate) fn part(
         record: &mut OwnedRecord<Self>,
         token: T,
@@ -424,7 +424,7 @@ impl<T> Operation<T> {
             len: record.len,
             number: record.number,
             answer: record.answer.take(),
-            // A message that lands in it is for the next receive.
+            // A message that lands in this receive goes to the next receive.
             detached: record.is_receive(),
             failed: record.failed.take(),
             end: OpEnd::NONE,
@@ -448,7 +448,7 @@ impl<T> Operation<T> {
         matches!(self.kind, OpKind::Atomic(_))
     }
 
-    /// True for a message, which takes the peer's credit.
+    /// True for a message, which uses the peer's credit.
     pub(crate) fn is_message(&self) -> bool {
         matches!(self.kind, OpKind::Send { .. } | OpKind::Inject { .. })
     }
@@ -461,7 +461,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// True if the peer answers it with bytes.
+    /// True if the peer answers the operation with bytes.
     #[inline]
     pub(crate) fn is_answered_with_bytes(&self) -> bool {
         match &self.kind {
@@ -471,7 +471,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// True if the peer answers it with an acknowledgement or a refusal.
+    /// True if the peer answers the operation with an acknowledgement or a refusal.
     #[inline]
     pub(crate) fn is_acknowledged(&self) -> bool {
         match &self.kind {
@@ -482,14 +482,14 @@ impl<T> Operation<T> {
         }
     }
 
-    /// Makes a write ask for an answer, as it has to where refusals are agreed on.
+    /// Makes a write ask for an answer, which is required where refusals are agreed on.
     pub(crate) fn want_answer(&mut self) {
         if let OpKind::Write { ack, .. } = &mut self.kind {
             *ack = true;
         }
     }
 
-    /// Number of bytes behind its header.
+    /// Length of the frame's payload.
     pub(crate) fn frame_len(&self) -> usize {
         match &self.kind {
             OpKind::Send { .. } | OpKind::Inject { .. } | OpKind::Write { .. } => self.len,
@@ -501,7 +501,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// The header of its frame.
+    /// Returns the header of the operation's frame.
     #[inline]
     pub(crate) fn header(&self) -> FrameHeader {
         match &self.kind {
@@ -530,14 +530,14 @@ impl<T> Operation<T> {
         }
     }
 
-    /// True if the bytes behind its header lie in device memory.
+    /// True if the frame's payload lies in device memory.
     #[inline]
     pub(crate) fn goes_out_of_device(&self) -> bool {
         matches!(self.kind, OpKind::Send { .. } | OpKind::Write { .. })
             && self.payload.as_ref().is_some_and(Payload::is_of_device)
     }
 
-    /// Takes the memory that goes out behind its header.
+    /// Takes the frame's payload.
     #[inline]
     pub(crate) fn take_outgoing(&mut self) -> Payload {
         match &mut self.kind {
@@ -549,7 +549,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// Returns the announcement of a message under this index.
+    /// Returns the frame that announces the message under this index.
     pub(crate) fn announcement(&self, index: u8) -> FrameHeader {
         FrameHeader::Rts {
             index,
@@ -560,7 +560,7 @@ impl<T> Operation<T> {
         }
     }
 
-    /// Returns the header of a message that was announced under this index, and asked for.
+    /// Returns the header of a message that was announced under this index and requested.
     pub(crate) fn announced(&self, index: u8) -> FrameHeader {
         FrameHeader::Data {
             index,

@@ -1,18 +1,18 @@
-//! A count that one side advances, and that the other side can sleep for. The two may be threads or
-//! processes: the count lies in memory that they share.
+//! A count that one side advances, and the other side can sleep until it reaches a value. The sides
+//! may be threads or processes: the count is in memory that they share.
 //!
 //! ```text
 //!   the side that advances             the side that sleeps
-//!   1. stores the count                1. exchanges what is awaited
-//!   2. exchanges what is awaited,      2. looks at the count again, and sleeps if that is
-//!      and rings if that is reached       still too small
+//!   1. stores the count                1. exchanges `awaited`
+//!   2. exchanges `awaited`, and wakes  2. reads the count again, and sleeps if it is still
+//!      the other side if reached          too small
 //! ```
-//! What is awaited is changed by atomic exchanges alone, of which each sees the one before it, and
-//! all that happened before that. So the exchange of the side that advances sees the sleeper, or
-//! the sleeper's exchange comes later, and its look sees the new count.
+//! Only atomic exchanges change `awaited`, and each exchange sees the previous one and everything
+//! that happened before it. So either the exchange of the side that advances sees the sleeper, or
+//! the sleeper's exchange comes later, and the sleeper then reads the new count.
 //!
-//! Nothing here trusts the other side: what it stores is a number, and a wrong one causes a missing
-//! or a needless wake-up, and nothing else.
+//! Neither side trusts the other: the other side stores only a number, and a wrong number causes
+//! only a missing or a needless wake-up.
 
 use super::primitives::{AtomicU64, Ordering};
 
@@ -21,11 +21,11 @@ use super::primitives::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct AwaitedCount {
     count: AtomicU64,
-    /// The count at which the sleeping side is to be woken; 0: it is awake.
+    /// The count at which the sleeping side is to be woken; 0: that side is awake.
     awaited: Apart<AtomicU64>,
 }
 
-/// On a cache line of its own: the two are written by different sides.
+/// A value on its own cache line, since different sides write the count and `awaited`.
 #[repr(C, align(128))]
 #[derive(Debug)]
 struct Apart<T>(T);
@@ -39,7 +39,7 @@ impl AwaitedCount {
         }
     }
 
-    /// Returns the count. What was written before it was stored can be read.
+    /// Returns the count. Everything that was written before the count was stored is visible.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.count.load(Ordering::Acquire)
@@ -54,8 +54,8 @@ impl AwaitedCount {
         awaited != 0 && awaited <= to && self.exchange(0) != 0
     }
 
-    /// Begins to sleep until the count is at least `count`, which is not 0. Returns false if it is,
-    /// and there is nothing to sleep for.
+    /// Begins to sleep until the count is at least `count`, which is not 0. Returns false if it is
+    /// already, so that the caller must not sleep.
     #[must_use = "the count may have been reached"]
     pub(crate) fn sleep_until(&self, count: u64) -> bool {
         self.exchange(count);
@@ -66,7 +66,7 @@ impl AwaitedCount {
         sleeps
     }
 
-    /// Sleeps no more. The other side may have seen the sleeper, and wake once more.
+    /// Stops sleeping. The other side may have seen the sleeper, and may wake it once more.
     pub(crate) fn awake(&self) {
         self.exchange(0);
     }

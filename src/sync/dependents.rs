@@ -15,8 +15,8 @@ use crate::limits::DEPENDENT_NAMES_MAX;
 struct State {
     next: u64,
     closed: bool,
-    /// Names in the order of insertion; a map, since any of many may leave. A name is shared by all
-    /// lists that have it.
+    /// Names in the order of insertion; a map, since any of many dependents may leave. A name is
+    /// shared by all lists that have it.
     names: BTreeMap<u64, Arc<str>>,
 }
 

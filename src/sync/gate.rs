@@ -22,11 +22,11 @@
 //! on all of them), so what one user did with the bytes happens before what the next one does.
 //!
 //! Invariants: a count rises only while no mark refuses its role, so a gate that is drained of a
-//! refused role stays drained of it until the mark is cleared. The exception are users that touch
-//! no byte, and only delay the claim while they read the owners behind the gate. There is one
-//! quiesce at a time. Closing fails while quiesced, so that a leaked guard causes `Busy` and never
-//! a hang. There are waiters only while `AWAITED` is set, so that leaving need not take the lock.
-//! Wakers are woken with the lock released.
+//! refused role stays drained of it until the mark is cleared. The exceptions are users that touch
+//! no byte ([`Gate::enter_unless_closed`]): they only delay [`Gate::try_claim`] while they read the
+//! owners behind the gate. There is one quiesce at a time. Closing fails while quiesced, so that a
+//! leaked guard causes `Busy` and never a hang. There are waiters only while `AWAITED` is set, so
+//! that leaving need not take the lock. Wakers are woken with the lock released.
 //!
 //! `models.rs` explores the interleavings.
 
@@ -229,7 +229,7 @@ impl Gate {
         self.word.load(Ordering::Acquire)
     }
 
-    /// Replaces the word with the result of `to`, unless that refuses. Returns the previous word.
+    /// Replaces the word with the result of `to`, unless `to` refuses. Returns the previous word.
     fn update(&self, to: impl Fn(u64) -> Result<u64, GateError>) -> Result<u64, GateError> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {

@@ -4,7 +4,7 @@
 //! [`OwnedRecord`] is the side that works on the record, [`AwaitedRecord`] the future's side. Both
 //! are one pointer to the same memory, which is reused on the thread that frees it. The record
 //! never moves: its owner changes it in place, [`OwnedRecord::hand_over`] ends that side, and the
-//! future reads the record in place. One word says which side has it:
+//! future reads the record in place. An atomic word says which side owns the record:
 //!
 //! ```text
 //!                     end                         the future has read it
@@ -16,10 +16,10 @@
 //!
 //!   PENDING, ACCEPTED ── dropped by its owner ──▶ LOST ── the future is dropped ──▶ freed
 //! ```
-//! In all states but ENDED and LOST the owner has the record. In PENDING a bit says which side has
-//! the waker: without a bit, the future; with WAITING, either side may take it, which clears the
-//! bit; with CLAIMED the owner has taken it, and is about to end or accept the record. A future
-//! that is polled at that moment wakes its task at once, which polls again.
+//! In all states but ENDED and LOST the record belongs to the [`OwnedRecord`]. In PENDING a bit
+//! says which side has the waker: without a bit, the future; with WAITING, either side may take it,
+//! which clears the bit; with CLAIMED the owner has taken it, and is about to end or accept the
+//! record. A future that is polled at that moment wakes its task at once, which polls again.
 
 #![allow(unsafe_code)]
 
@@ -66,10 +66,10 @@ pub(crate) struct AwaitedRecord<V> {
     owns: PhantomData<V>,
 }
 
-// SAFETY: the record is of one side at a time, as the word says, which is changed by operations
-// that acquire and release.
+// SAFETY: the record belongs to one side at a time. The word says to which, and is changed by
+// operations that acquire and release.
 unsafe impl<V: Send> Send for OwnedRecord<V> {}
-// SAFETY: a shared `OwnedRecord` gives shared access to the record alone.
+// SAFETY: a shared `OwnedRecord` gives only shared access to the record.
 unsafe impl<V: Sync> Sync for OwnedRecord<V> {}
 // SAFETY: as for `OwnedRecord`.
 unsafe impl<V: Send> Send for AwaitedRecord<V> {}
@@ -81,7 +81,7 @@ unsafe impl<V: Send> Sync for AwaitedRecord<V> {}
 pub(crate) enum Unawaited {
     /// The future was detached: the record goes on without it.
     Detached,
-    /// The future that awaited it was dropped.
+    /// The future that awaited the record was dropped.
     Abandoned,
 }
 
@@ -126,7 +126,7 @@ impl<V> OwnedRecord<V> {
         }
     }
 
-    /// Begins to await its acceptance or its end. No future awaited it before.
+    /// Begins to await the record's acceptance or end. No future may await it already.
     pub(crate) fn await_acceptance(&mut self) -> AwaitedRecord<V> {
         // Checked in every build: two futures of one record would both free it.
         let began =
@@ -157,7 +157,7 @@ impl<V> OwnedRecord<V> {
         }
     }
 
-    /// Lets the future know that the record was accepted, and nothing more.
+    /// Reports to the future that the record was accepted, and nothing more.
     pub(crate) fn accept(&self, wakes: &mut WakeList) {
         self.leave_pending(ACCEPTED, wakes);
     }
@@ -206,7 +206,7 @@ impl<V> Deref for OwnedRecord<V> {
 
     #[inline]
     fn deref(&self) -> &V {
-        // SAFETY: as long as there is a `OwnedRecord`, the record is its own and initialised.
+        // SAFETY: as long as the `OwnedRecord` exists, it owns the record, which is initialised.
         unsafe {
             let node = self.node.as_ref();
             node.record.with(|at| (*at).assume_init_ref())
@@ -260,7 +260,7 @@ impl<V> AwaitedRecord<V> {
         Poll::Ready(self.ended_mut())
     }
 
-    /// Awaits the acceptance: `Ok` once accepted, the record if it has ended before.
+    /// Awaits the record's acceptance: `Ok` once it is accepted, the record if it has ended before.
     pub(crate) fn poll_accepted(
         &mut self,
         waker: &Waker,
@@ -336,7 +336,7 @@ impl<V> AwaitedRecord<V> {
         matches!(self.word().load(Ordering::Acquire), ENDED | ACCEPTED | LOST)
     }
 
-    /// Awaits the end no longer. Returns the record if it has ended; otherwise its owner gets
+    /// Stops awaiting the end. Returns the record if it has ended; otherwise its owner gets
     /// [`Unawaited::Abandoned`] at the end.
     pub(crate) fn abandon(self) -> Option<OwnedRecord<V>> {
         self.go(ABANDONED)
@@ -351,7 +351,7 @@ impl<V> AwaitedRecord<V> {
         let _waker = self.take_waker();
         let node = self.node;
         mem::forget(self);
-        // SAFETY: this side is there until the word says that it has gone.
+        // SAFETY: the node lives until the word says that this side has gone.
         match unsafe { node.as_ref() }.word.swap(to, Ordering::AcqRel) {
             ENDED => {
                 let held = OwnedRecord {
@@ -452,10 +452,10 @@ fn take_memory<N>() -> NonNull<N> {
 /// Frees a node whose record was dropped.
 ///
 /// # Safety
-/// It was made by [`OwnedRecord::with_word`], and neither side is left.
+/// The node was made by [`OwnedRecord::with_word`], and neither side exists any more.
 #[inline]
 unsafe fn free<V>(node: NonNull<RecordNode<V>>) {
-    // SAFETY: the caller's promise; what is in the record is not dropped.
+    // SAFETY: the caller's promise; this does not drop the contents of the record.
     unsafe { node.drop_in_place() };
     let memory = node.cast::<u8>();
     if is_kept::<RecordNode<V>>() {
@@ -472,14 +472,14 @@ unsafe fn free<V>(node: NonNull<RecordNode<V>>) {
             return;
         }
     }
-    // SAFETY: of this layout it was allocated.
+    // SAFETY: the memory was allocated with this layout.
     unsafe { dealloc(memory.as_ptr(), layout_of::<RecordNode<V>>()) };
 }
 
 impl Drop for FreeRecords {
     fn drop(&mut self) {
         for memory in self.0.drain(..) {
-            // SAFETY: what is kept is of this layout, and free.
+            // SAFETY: the kept memory was allocated with this layout, and is free.
             unsafe { dealloc(memory.as_ptr(), KEPT) };
         }
     }

@@ -13,11 +13,11 @@ impl<T> Lock<T> {
         Lock(Mutex::new(value))
     }
 
-    /// Locks the value. `_purpose` says what for, to tools that instrument this one place.
+    /// Locks the value. `_purpose` says why, for tools that instrument this one place.
     #[inline]
     pub(crate) fn lock(&self, _purpose: &'static str) -> MutexGuard<'_, T> {
         // A panic while holding the lock is a bug of ours; the state machines behind it check
-        // themselves, so going on beats taking every other caller down.
+        // themselves, so continuing is better than failing every other caller.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,10 @@
-//! Manual progress: the tasks that wait for progress make it.
+//! Manual progress: tasks that wait for progress also make it.
 //!
-//! The driven tasks (the drivers of a domain, its listeners: [`ProgressTask`]) are no tasks of a
-//! runtime, and have no thread. They are polled by tasks that wait for a result of them
-//! ([`ProgressWaiter`]), and by callers that ask for a turn ([`ManualProgress::turn`]). A task that
-//! reads an object drives all that use the object ([`ProgressList`]).
+//! Driven tasks (the drivers of a domain, its listeners: [`ProgressTask`]) run neither in a runtime
+//! nor on a thread of their own. Tasks that wait for their results poll them ([`ProgressWaiter`]),
+//! and so do callers that ask for a turn ([`ManualProgress::turn`]). A task that reads an object
+//! drives the progress of its domain, and of all domains and listeners that use the object
+//! ([`ProgressList`]).
 //!
 //! ```text
 //!   Parked ──it is woken──▶ Woken ──a waiter begins──▶ Driving ──it is woken──▶ DrivingWoken
@@ -12,14 +13,14 @@
 //!   Woken ◀──the turn ends── DrivingWoken
 //! ```
 //!
-//! The waiter that was polled last is asked first: its task is the one that is at work, so a
-//! message wakes the task that it is for. A waiter that is asked drives at its next poll. Four
-//! steps ensure that no waiter is left without a driver, and the models beside this file check it:
-//! a waiter that goes away while one is asked asks the next; one that comes while work is due is
-//! asked itself, or drives at once if no other waits or one was asked in vain; the end of a turn
-//! asks again for work that came during it; and if an asked waiter is not polled by its task (a
-//! future that was polled once and is kept), an alarm asks all the others at once. One by one, each
-//! of many such futures would take its time.
+//! To *ask* a waiter is to wake its task, so that it drives at its next poll. The waiter that was
+//! polled last is asked first: its task is the active one, so a message wakes the task that it is
+//! for. Four steps ensure that no waiter is left without a driver (checked by `manual/models.rs`):
+//! a waiter that leaves while one is asked asks the next; a waiter that comes while work is due is
+//! asked itself, or drives at once if there is no other waiter or one was asked in vain; the end of
+//! a turn asks again if work came during the turn; and if the task of an asked waiter does not poll
+//! it (a future that was polled once and is kept), an alarm asks all other waiters at once. Asking
+//! them one by one would take the alarm's time for each such future.
 
 mod list;
 #[cfg(loom)]
@@ -43,9 +44,9 @@ use crate::limits::MANUAL_END_TURNS;
 pub(crate) use list::ProgressList;
 use state::{AskedWaiter, ProgressPhase, ProgressState};
 
-/// A waker that wakes no task. A waiter that drives polls `ready` with it: progress of its own turn
-/// must not wake the task that runs the turn. One static for all, since two of `Waker::noop` may
-/// not be equal.
+/// A waker that wakes no task. A waiter that drives polls `ready` with it, because progress made in
+/// its turn must not wake the task that runs the turn. There is one static for all, since two
+/// results of `Waker::noop` may not be equal.
 pub(crate) static NO_TASK: &Waker = Waker::noop();
 
 /// A task that makes progress when it is polled, and ends when its work is over.
@@ -60,8 +61,8 @@ pub(crate) trait ProgressTask: Future<Output = ()> + Send + Unpin {
 
 /// Source of readiness of sockets for driven tasks, besides the reactor of a runtime.
 pub(crate) trait ReadinessSource: Send + Sync {
-    /// Processes what is ready now, which wakes the tasks that it is for. Never blocks. Returns
-    /// false if nothing is ready.
+    /// Processes the sockets that are ready now, and wakes their tasks. Never blocks. Returns false
+    /// if nothing is ready.
     fn poll_now(&self) -> bool {
         false
     }
@@ -72,18 +73,19 @@ pub(crate) trait ReadinessSource: Send + Sync {
     /// Called when no waiter sleeps: a caller that polls by itself must not be disturbed.
     fn unwatch(&self) {}
 
-    /// Has this [abandoned](ManualProgress::abandon) once the source can report nothing any more.
+    /// [Abandons](ManualProgress::abandon) this progress once the source can report nothing any
+    /// more.
     fn watch_end(&self, _progress: &Arc<ManualProgress>) {}
 
-    /// Wakes `_alarm` once a waiter that was asked has had its time to answer. It is set again only
-    /// after it has woken.
+    /// Wakes `_alarm` once the time that an asked waiter has to answer is over. The alarm is set
+    /// again only after it has woken.
     fn set_alarm(&self, _alarm: &Waker) {}
 }
 
-/// A turn, in the hands of the thread that drives.
+/// A turn, owned by the thread that drives.
 struct Turn {
     tasks: Vec<TaskSlot>,
-    /// True once the tasks were polled; if they were not, all work is left to be done.
+    /// True once the tasks were polled; if false, all work is still to be done.
     has_driven: bool,
     /// True if no task waited when the turn began.
     is_alone: bool,
@@ -108,7 +110,8 @@ impl Wake for TaskWake {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Exchanged, as where it is taken: the models know no order of stores between exchanges.
+        // An exchange, as in `TaskSlot::poll`: the models do not order plain stores between
+        // exchanges.
         self.is_woken.swap(1, Ordering::AcqRel);
         if let Some(progress) = self.of.upgrade() {
             progress.wake();
@@ -116,7 +119,7 @@ impl Wake for TaskWake {
     }
 }
 
-/// Asks the other waiters if the asked one does not answer.
+/// Asks the other waiters if the asked waiter does not answer.
 struct AnswerAlarm {
     of: Weak<ManualProgress>,
 }
@@ -177,8 +180,8 @@ impl ManualProgress {
         self.wake();
     }
 
-    /// Runs one bounded turn, beside the waiters. Returns true if anything moved; false also while
-    /// another thread drives. Never blocks.
+    /// Runs one bounded turn for a caller that is no waiter. Returns true if anything moved; false
+    /// also while another thread drives. Never blocks.
     pub(crate) fn turn(&self) -> bool {
         let Some(mut turn) = self.begin() else {
             return false;
@@ -188,8 +191,8 @@ impl ManualProgress {
         moved
     }
 
-    /// Ends everything, since its handles are gone. Whatever can be done without waiting is done
-    /// before.
+    /// Ends the progress, since the last handle is dropped. First does all work that needs no
+    /// waiting.
     pub(crate) fn end(&self) {
         let mut turn = self.begin();
         if let Some(turn) = &mut turn {
@@ -206,8 +209,8 @@ impl ManualProgress {
     }
 
     /// Drops all driven tasks, as a runtime that ends drops its tasks: the source of readiness and
-    /// time has ended with its runtime, or the last handle was dropped. The waiters are woken:
-    /// those that also wait for other progress go on without this one, and no longer keep it.
+    /// time has ended with its runtime, or the last handle was dropped. Wakes the waiters: those
+    /// that also wait for other progress continue without this one, and release it.
     pub(crate) fn abandon(&self) {
         let (driven, waiters) = {
             let mut state = self.state.lock("abandon progress");
@@ -223,9 +226,9 @@ impl ManualProgress {
         self.state.lock("ask whether it has ended").ended
     }
 
-    /// Runs a turn that was asked for. The source of readiness is polled first, so that a task that
-    /// always finds work by itself holds up no other, and the work that the source finds is not
-    /// held up by checks for more.
+    /// Runs a requested turn. The source of readiness is polled first, so that a task that always
+    /// finds work by itself does not delay other tasks, and checks for more work do not delay the
+    /// work that the source finds.
     fn look_and_drive(&self, turn: &mut Turn) -> bool {
         if turn.is_alone {
             self.readiness.unwatch();
@@ -239,8 +242,8 @@ impl ManualProgress {
         turn.drive(true)
     }
 
-    /// Called when a driven task must be polled: asks the first waiter, unless that is known
-    /// already.
+    /// Called when a driven task must be polled: asks the first waiter, unless work was due already
+    /// or a thread drives.
     fn wake(&self) {
         let asked = {
             let mut state = self.state.lock("wake a driver");
@@ -266,11 +269,11 @@ impl ManualProgress {
         (may_begin && !state.ended).then(|| state.begin())
     }
 
-    /// Makes the caller the driver, if work is due and there is no driver. Otherwise the caller
-    /// waits on with `waker`, as the first to be asked, or with `None` waits no longer. A caller
-    /// that has just posted, and joins others that wait, is asked, and drives at its next poll:
-    /// others like it may be about to post, and one turn should serve them all. If a waiter has
-    /// been asked in vain, there may be no next poll either, and the caller drives now.
+    /// Makes the caller the driver, if work is due and there is no driver. Otherwise registers the
+    /// caller with `waker` as the first waiter to ask, or removes it if `waker` is `None`. A caller
+    /// that has just posted and joins other waiters is only asked, and drives at its next poll:
+    /// other callers may be about to post, and one turn should serve them all. If a waiter was
+    /// asked in vain, this caller may not be polled again either, so it drives now.
     fn begin_or_wait(&self, place: &mut Option<u64>, waker: Option<&Waker>) -> Option<Turn> {
         let _stale; // Declared before the guard, so the waker is dropped after it.
         let mut state = self.state.lock("begin to drive, or wait");
@@ -286,8 +289,8 @@ impl ManualProgress {
         None
     }
 
-    /// Ends a turn. Its waiter waits on with `waker`, or no longer. If nothing was driven in the
-    /// turn, all work remains, and the first waiter is asked to do it.
+    /// Ends a turn. Its waiter continues to wait with `waker`, or is removed. If nothing was driven
+    /// in the turn, all work remains, and the first waiter is asked to do it.
     fn end_turn(&self, mut turn: Turn, place: &mut Option<u64>, waker: Option<&Waker>) {
         let _stale; // As above.
         let mut state = self.state.lock("end a turn");
@@ -310,7 +313,7 @@ impl ManualProgress {
         self.ask(asked);
     }
 
-    /// Removes a waiter that has ended or is dropped. If work is due, the next one is asked.
+    /// Removes a waiter that has ended or is dropped. If work is due, the next waiter is asked.
     fn remove_waiter(&self, place: &mut Option<u64>, is_dropped: bool) {
         let _gone; // As above.
         let mut state = self.state.lock("wait no longer");
@@ -324,9 +327,9 @@ impl ManualProgress {
         self.ask(asked);
     }
 
-    /// Asks a waiter. Called with no lock held, by code that wakes driven tasks: other tasks, or
-    /// the reactor of a runtime, which a panicking waker must not take along. The alarm asks the
-    /// others.
+    /// Asks a waiter, and sets the alarm that asks the others. Called with no lock held, by code
+    /// that wakes driven tasks: other tasks, or the reactor of a runtime, which a panicking waker
+    /// must not unwind.
     fn ask(&self, asked: Option<AskedWaiter>) {
         let Some(AskedWaiter { waker, sets_alarm }) = asked else {
             return;
@@ -337,9 +340,9 @@ impl ManualProgress {
         }
     }
 
-    /// Called when a waiter that was asked has had its time. Unless a turn has begun since, all
-    /// others are asked, and the next caller drives. Returns true if one was asked since, which
-    /// must have its time too.
+    /// Called when the time of an asked waiter is over. Unless a turn has begun since, asks all
+    /// other waiters, and the next caller drives. Returns true if another waiter was asked since,
+    /// which must have its time too.
     fn ask_others(&self) -> bool {
         let mut others = Vec::new();
         let mut state = self.state.lock("ask the others");
@@ -365,8 +368,7 @@ impl Turn {
         let mut moved = false;
         let mut at = 0;
         while let Some(task_slot) = self.tasks.get_mut(at) {
-            // A panic (of a waker, or the drop of a buffer) ends the driven task as the end of a
-            // task would.
+            // A panic (of a waker, or the drop of a buffer) ends the driven task.
             let polled = catch_unwind(AssertUnwindSafe(|| task_slot.poll(looks)));
             let ended = polled.unwrap_or_else(|_| {
                 tracing::error!("what was driven by hand panicked, and ends");
@@ -421,8 +423,8 @@ impl fmt::Debug for ManualProgress {
     }
 }
 
-/// A waiter's part in the progress it waits for; empty if progress is made without it. A future has
-/// one for its life.
+/// The places of a waiting future in the waiter lists of the progress that it depends on; empty if
+/// the progress is automatic. A future keeps one for its whole life.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressWaiter {
     places: WaiterPlaces,
@@ -440,7 +442,7 @@ enum WaiterPlaces {
 #[derive(Debug, Default)]
 struct PlaceList {
     places: SmallVec<[WaiterPlace; 1]>,
-    /// The version of the list from which `places` was made, if it is a list's.
+    /// The version of the [`ProgressList`] that `places` was made from, if there was one.
     version: usize,
 }
 
@@ -453,7 +455,7 @@ impl ProgressWaiter {
         }
     }
 
-    /// Makes a waiter for each of these, if there are any.
+    /// Makes one waiter for all of these.
     pub(crate) fn of_all<'a>(all: impl IntoIterator<Item = &'a Arc<ManualProgress>>) -> Self {
         ProgressWaiter::of_list(all, 0)
     }
@@ -486,8 +488,8 @@ impl ProgressWaiter {
         polled
     }
 
-    /// As [`poll`](Self::poll), for a reader of an object, which drives what is on its list. The
-    /// object wakes its readers when it is [added to](ProgressList::add).
+    /// As [`poll`](Self::poll), for a reader of an object, which drives the progress on the
+    /// object's list. The object wakes its readers when progress is [added](ProgressList::add).
     #[inline]
     pub(crate) fn poll_reading<R>(
         &mut self,
@@ -500,14 +502,14 @@ impl ProgressWaiter {
             self.follow(list, version);
         }
         let polled = self.poll(cx, ready);
-        // What was added since then has found no reader to wake.
+        // Progress that was added meanwhile found no reader to wake.
         if polled.is_pending() && list.version() != version {
             cx.waker().wake_by_ref();
         }
         polled
     }
 
-    /// Waits for what is on the list, as long as it has not ended.
+    /// Waits for all progress on the list that has not ended.
     fn follow(&mut self, list: &ProgressList, version: usize) {
         match &mut self.places {
             _ if version == 0 => *self = ProgressWaiter::default(),
@@ -538,7 +540,7 @@ impl WaiterPlace {
         }
     }
 
-    /// Begins a turn if work is due, else waits on.
+    /// Begins a turn if work is due; otherwise continues to wait.
     fn begin(&mut self, waker: Option<&Waker>) -> Option<Turn> {
         let turn = self.progress.begin_or_wait(&mut self.place, waker);
         if turn.is_none() && waker.is_some() {
@@ -547,7 +549,7 @@ impl WaiterPlace {
         turn
     }
 
-    /// Ends its turn; waits on, or no longer.
+    /// Ends the turn of this waiter, which continues to wait if it has a waker.
     fn end_turn(&mut self, turn: Turn, waker: Option<&Waker>) {
         self.progress.end_turn(turn, &mut self.place, waker);
         if waker.is_some() {
@@ -555,7 +557,7 @@ impl WaiterPlace {
         }
     }
 
-    /// Waits no longer: the awaited result is there, or the waiter is dropped.
+    /// Stops waiting: the awaited result is there, or the waiter is dropped.
     fn stop_waiting(&mut self, is_dropped: bool) {
         if self.place.is_some() {
             self.progress.remove_waiter(&mut self.place, is_dropped);
@@ -570,7 +572,7 @@ impl Drop for WaiterPlace {
 }
 
 /// Awaits a future that depends on this progress, and drives meanwhile. The future must not drive
-/// by itself: a waiter within a waiter would be asked by a waker that is not its task's.
+/// by itself: a waiter within a waiter would be asked through a waker that is not its task's.
 pub(crate) async fn await_driving<F: Future>(
     progress: Option<&Arc<ManualProgress>>,
     future: F,
@@ -583,9 +585,9 @@ pub(crate) async fn await_driving<F: Future>(
 /// The turn of a waiter; it also ends if polling the awaited result panics.
 struct WaiterTurn<'a> {
     place: &'a mut WaiterPlace,
-    /// `None` once it has ended.
+    /// `None` once the turn has ended.
     turn: Option<Turn>,
-    /// The waker with which the waiter waits on after the turn.
+    /// The waker with which the waiter continues to wait after the turn.
     waker: Option<&'a Waker>,
 }
 
@@ -597,14 +599,14 @@ impl Drop for WaiterTurn<'_> {
     }
 }
 
-/// Polls what depends on the progress of all these places. The one place where a waiter drives, and
-/// registers to be asked.
+/// Polls a result that depends on the progress of all these places. Only in this function does a
+/// waiter drive, and register to be asked.
 fn drive_until(
     places: &mut [WaiterPlace],
     cx: &mut Context<'_>,
     is_ready: &mut dyn FnMut(&mut Context<'_>) -> bool,
 ) {
-    // A waker that wakes no task cannot be asked: a caller with such a waker polls on by itself.
+    // A waker that wakes no task cannot be asked: a caller with such a waker polls again by itself.
     let waker = Some(cx.waker()).filter(|waker| !waker.will_wake(Waker::noop()));
     let mut last = None;
     let mut ended = false;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads, and a promise that holds in every order of them, in the promise's words.
+/// Threads, and the text of a promise that holds in every order of their steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
     /// `module: promise`.
@@ -33,8 +33,8 @@ impl Model {
         }
     }
 
-    /// Runs the model and returns the number of orders that were explored. Panics if one breaks the
-    /// promise.
+    /// Runs the model and returns the number of orders that were explored. Panics if an order
+    /// breaks the promise.
     pub fn run(self) -> usize {
         let executions = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&executions);
@@ -55,7 +55,8 @@ pub(crate) struct Memory {
     touches: loom::cell::UnsafeCell<usize>,
 }
 
-// SAFETY: loom panics before two threads touch it at a time; that is what it is for.
+// SAFETY: loom panics before two threads touch the memory at a time; this type exists to detect
+// that.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -65,7 +66,7 @@ impl Memory {
         self.touches.with(|at| unsafe { *at })
     }
 
-    /// Writes, and gives the number of writes before.
+    /// Writes, and returns the number of earlier writes.
     pub(crate) fn write(&self) -> usize {
         self.touches.with_mut(|at| {
             // SAFETY: loom has checked that no other thread reads or writes.

@@ -6,8 +6,7 @@ use std::task::{Context, Poll};
 
 use super::{Lock, WaiterKey, Waiters, WakeList};
 
-/// Like Tokio's `Notify`, wakes all waiters, but a waker that panics does not keep it from waking
-/// the others.
+/// Wakes all waiters, like Tokio's `Notify`, but wakes the others even if one waker panics.
 #[derive(Debug)]
 pub(crate) struct Notify(Lock<NotifyState>);
 
@@ -35,7 +34,7 @@ impl Notify {
         drop(state);
     }
 
-    /// Waits until the next time from this call on, whenever it is polled first.
+    /// Waits for the next notification after this call, no matter when the future is first polled.
     pub(crate) fn notified(&self) -> Notified<'_> {
         Notified {
             of: self,

@@ -12,7 +12,7 @@
 //! exactly one reader. An event wakes all waiters (readers for entries, others for room), and each
 //! checks again, so dropping a woken waiter loses no wake-up of another. Only our own code runs
 //! under the lock: entries are dropped and peeked at, and wakers woken, outside of it. A reader
-//! that finds no entry drives the manual progress of those that use the ring.
+//! that finds no entry drives the manual progress of the domains and listeners that use the ring.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -120,8 +120,8 @@ impl<T> WeakRing<T> {
 
 impl<T> Ring<T> {
     /// Makes a ring of exactly `capacity` places, all allocated here. `keep` is dropped at the
-    /// close, or with the ring. Fails with `InvalidArgument` for no places, and with `LimitReached`
-    /// for more places than there is memory for.
+    /// close, or with the ring. Fails with `InvalidArgument` if `capacity` is 0, and with
+    /// `LimitReached` if there is no memory for that many places.
     pub(crate) fn new(capacity: usize, keep: Option<Keep>) -> Result<Self> {
         if capacity == 0 {
             return Err(Error::new(
@@ -158,8 +158,8 @@ impl<T> Ring<T> {
         })
     }
 
-    /// Returns a reference that does not keep the ring, for owners whose entries may lead back to
-    /// them.
+    /// Returns a reference that does not keep the ring alive, for owners that an entry may keep
+    /// alive.
     pub(crate) fn downgrade(&self) -> WeakRing<T> {
         WeakRing {
             shared: Arc::downgrade(&self.shared),
@@ -171,9 +171,9 @@ impl<T> Ring<T> {
         self.take_place(&mut self.shared.state.lock("reserve a slot"))
     }
 
-    /// Takes a place; if none is free, `waker` is woken once when one is. A closed ring never wakes
-    /// it. A waiter that goes away before that [withdraws](Self::withdraw) its waker: the ring may
-    /// never be read.
+    /// Takes a place. If none is free, `waker` is woken once when a place becomes free; a closed
+    /// ring never wakes it. A waiter that stops waiting before must [withdraw](Self::withdraw) its
+    /// waker, since the ring may never be read.
     pub(crate) fn reserve_or_wake(&self, waker: &Waker) -> Option<Slot<T>> {
         let mut state = self.shared.state.lock("reserve a slot or wait");
         let slot = self.take_place(&mut state);
@@ -215,7 +215,7 @@ impl<T> Ring<T> {
         Some(self.slots(count))
     }
 
-    /// Makes as many slots as were counted as reserved.
+    /// Makes `count` slots, which were counted as reserved.
     fn slots(&self, count: usize) -> Vec<Slot<T>> {
         let slot = || Slot {
             shared: Some(Arc::clone(&self.shared)),
@@ -232,7 +232,8 @@ impl<T> Ring<T> {
     }
 
     /// Waits until `count` places are free at the same time, and takes them all. If the ring has
-    /// fewer, they are never free. `None` if it is closed. Dropping the future withdraws the wait.
+    /// fewer places, the wait never ends. `None` if it is closed. Dropping the future withdraws the
+    /// wait.
     pub(crate) fn reserve_many(&self, count: usize) -> ReserveMany<T> {
         ReserveMany {
             one: self.reserve(),
@@ -270,13 +271,14 @@ impl<T> Ring<T> {
         state.pop_batch(into, max, &mut wakes)
     }
 
-    /// Has readers drive this progress from now on, also those that wait already.
+    /// Makes readers drive this progress from now on, including those that wait already.
     pub(crate) fn drive(&self, progress: Option<&Arc<ManualProgress>>) {
         self.shared.driven.add(progress, || self.wake_readers());
     }
 
     /// Shows the first entry without taking it. Meanwhile other readers find the queue empty, since
-    /// none may pass the entry; they are woken when it is back. `None` if there is none.
+    /// no reader may pass the entry; they are woken when the entry is back. `None` if there is
+    /// none.
     ///
     /// The entry is moved out rather than shown under the lock, so that `look` may use the queue.
     pub(crate) fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
@@ -302,8 +304,8 @@ impl<T> Ring<T> {
         self.shared.dependents.depend(name)
     }
 
-    /// Closes the ring for all its readers, and drops its entries. Refused with the reason while it
-    /// has dependents or a slot is reserved; then nothing has changed.
+    /// Closes the ring for all its readers, and drops its entries. While the ring has dependents or
+    /// a slot is reserved, returns the reason and changes nothing.
     pub(crate) fn close(&self) -> Result<(), String> {
         let mut wakes = WakeList::new();
         let _keep;
@@ -349,7 +351,7 @@ impl<T> Ring<T> {
         self.shared.state.lock("ask whether closed").closed
     }
 
-    /// Returns whether both are handles of one ring.
+    /// Returns whether both handles are of the same ring.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }

@@ -30,7 +30,7 @@ impl DomainScope {
         }
     }
 
-    /// A domain of its own, with automatic progress.
+    /// Makes the scope of a separate domain with automatic progress.
     #[cfg(any(test, loom))]
     pub(crate) fn apart() -> Self {
         DomainScope::new(DomainId::next(), None, None)

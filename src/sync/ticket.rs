@@ -2,7 +2,7 @@
 //! [`TicketHolder`] and awaits it. A ticket that is dropped is a verdict too, so a forgotten
 //! connection request ends as a rejected one instead of keeping its peer waiting.
 //!
-//! Not Tokio's oneshot channel: loom cannot see into that.
+//! This is not Tokio's oneshot channel, because loom cannot explore that.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ enum TicketState<T> {
     Abandoned,
 }
 
-/// The right to decide once. Deciding wakes the other side, and so does dropping it: hold no lock
-/// then.
+/// The right to decide once. Deciding or dropping the ticket wakes the other side, so the caller
+/// must hold no lock.
 pub(crate) struct Ticket<T> {
     state: Arc<Lock<TicketState<T>>>,
 }

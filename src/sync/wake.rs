@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 
-/// Wakers to wake once no lock is held; waking happens on drop, so none can be forgotten. A waker
-/// that panics takes none of the others along.
+/// Wakers to wake once no lock is held; waking happens on drop, so none can be forgotten. If a
+/// waker panics, the others are woken nevertheless.
 #[derive(Debug, Default)]
 pub(crate) struct WakeList {
     /// The first waker, usually the only one: it needs no allocation.
@@ -63,7 +63,7 @@ impl Drop for MoreWakers {
     }
 }
 
-/// Wakes all of them, and then resumes the first panic, unless this thread is panicking already.
+/// Wakes all wakers, and then resumes the first panic, unless this thread is panicking already.
 #[inline(never)]
 fn wake_all(wakers: Vec<Waker>) {
     let panics = wakers.into_iter().filter_map(wake_caught);
@@ -97,7 +97,7 @@ pub(crate) struct Waiters {
     once: BTreeMap<WakerIdentity, WaiterKey>,
 }
 
-/// What `Waker::will_wake` compares: the data and the vtable.
+/// The parts of a waker that `Waker::will_wake` compares: the data and the vtable.
 type WakerIdentity = (usize, usize);
 
 fn identity(waker: &Waker) -> WakerIdentity {
@@ -136,8 +136,8 @@ impl Waiters {
         self.once.extend(key.map(|key| (identity, key)));
     }
 
-    /// Takes out what [`register_once`](Self::register_once) has registered and nothing has woken.
-    /// The waker comes back, to be dropped after unlocking.
+    /// Removes a waker that [`register_once`](Self::register_once) has registered and that was not
+    /// woken. Returns it, to be dropped after unlocking.
     pub(crate) fn remove_once(&mut self, waker: &Waker) -> Option<Waker> {
         let mut key = self.once.remove(&identity(waker));
         self.remove(&mut key)

@@ -1,6 +1,6 @@
-//! The PROOF frames, by which both sides of a connection prove that they have the same
+//! The PROOF frames, with which both sides of a connection prove that they have the same
 //! authorization key, and the bytes that the proofs cover. `docs/extension.md`, section 9, is the
-//! specification; how a proof is computed is not known here.
+//! specification. This module does not compute proofs.
 
 use std::ops::RangeInclusive;
 
@@ -23,16 +23,16 @@ const REFUSED: u8 = 4;
 
 /// Random bytes that no other connection has.
 pub(crate) type Nonce = [u8; 32];
-/// A proof of some bytes, which only the owner of the key can make.
+/// A proof over some bytes, which only an owner of the key can make.
 pub(crate) type Seal = [u8; SEAL_SIZE];
 
-/// The statement of a side before it proves anything: nothing but the offer that it has made
-/// already, and random bytes. Kept as it came, since these bytes are what proofs cover.
+/// A side's extension offer and its nonce, sent before any proof. Kept as received, since the
+/// proofs cover these bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AuthHello([u8; AUTH_HELLO_SIZE]);
 
 impl AuthHello {
-    /// The hello of a side that offers `ours`.
+    /// Creates the hello of a side that offers `ours`.
     pub(crate) fn new(ours: ExtensionOffer, nonce: Nonce) -> Self {
         let mut bytes = [0; AUTH_HELLO_SIZE];
         bytes[0] = ours.version();
@@ -41,8 +41,8 @@ impl AuthHello {
         AuthHello(bytes)
     }
 
-    /// True if two sides of these hellos agree on `agreed`, and on nothing less: nothing was taken
-    /// away from either's offer on the way.
+    /// True if the two offers result in `agreed` and in nothing less: neither offer was reduced on
+    /// the way.
     pub(crate) fn agrees(&self, other: &AuthHello, agreed: ExtensionOffer) -> bool {
         let [ours, theirs] = [self.capabilities(), other.capabilities()];
         let both = (ours & theirs).consistent(ours | theirs);
@@ -54,13 +54,13 @@ impl AuthHello {
         self.0[0]
     }
 
-    /// Returns what the side can do, as far as that is known here.
+    /// Returns the side's capabilities that are known here.
     fn capabilities(&self) -> Capabilities {
         Capabilities::from_bits_truncate(u16::from_be_bytes([self.0[2], self.0[3]]))
     }
 }
 
-/// Returns all that both sides have said when they prove their key: the bytes that proofs cover.
+/// Returns the bytes that proofs cover: the agreed offer and the hellos of both sides.
 pub(crate) fn transcript(
     agreed: ExtensionOffer,
     acceptor: &AuthHello,
@@ -73,7 +73,7 @@ pub(crate) fn transcript(
     bytes
 }
 
-/// One step of proving.
+/// One step of the proof exchange.
 #[derive(Clone)]
 pub(crate) enum Proof {
     /// The acceptor's first frame.
@@ -82,12 +82,12 @@ pub(crate) enum Proof {
     Answer(AuthHello, Seal),
     /// The acceptor's proof, and its private data, which the proof covers.
     Confirm(Seal, Bytes),
-    /// The last frame of a side whose peer's proof was wrong.
+    /// The last frame of a side that found the peer's proof wrong.
     Refused,
 }
 
 impl Proof {
-    /// Returns the whole frame; `id` is its number in its direction.
+    /// Returns the whole frame; `id` is the frame's number in its direction.
     pub(crate) fn encode(&self, order: ByteOrder, id: u8) -> Vec<u8> {
         let (step, payload) = match self {
             Proof::Challenge(auth_hello) => (CHALLENGE, auth_hello.0.to_vec()),
@@ -100,7 +100,7 @@ impl Proof {
             flags: 0,
             op_data: step,
             segment_count: 0,
-            header_len: 0, // this and the last: set with the payload's length
+            header_len: 0, // this and `frame_len` are set by `encode_into`
             id,
             frame_len: 0,
         };
@@ -109,7 +109,7 @@ impl Proof {
         [&header, payload.as_slice()].concat()
     }
 
-    /// Decodes the payload of a frame, which has a length that this step may have.
+    /// Decodes a frame's payload, whose length is in the range for this step.
     fn decode(step: u8, payload: &[u8]) -> Result<Proof, WireError> {
         let wrong = WireError::ProofStep(step);
         let auth_hello = || payload.first_chunk().copied().map(AuthHello);
@@ -129,7 +129,7 @@ impl Proof {
     }
 }
 
-/// Returns how many bytes of payload a step may have.
+/// Returns the range of payload lengths for a step.
 fn payload_len(step: u8) -> Result<RangeInclusive<usize>, WireError> {
     const ANSWER_SIZE: usize = AUTH_HELLO_SIZE + SEAL_SIZE;
     Ok(match step {
@@ -149,8 +149,8 @@ pub(crate) enum ProofDecoded {
     Proof { proof: Proof, consumed: usize },
 }
 
-/// Puts a PROOF frame together from pieces of any size. It holds no more than the longest of them
-/// and refuses a frame of another kind or size with the header that shows it.
+/// Assembles a PROOF frame from pieces of any size. It holds at most the longest such frame, and
+/// refuses a frame of another kind or size as soon as the base header is complete.
 #[derive(Debug)]
 pub(crate) struct ProofDecoder {
     order: ByteOrder,
@@ -158,7 +158,7 @@ pub(crate) struct ProofDecoder {
 }
 
 impl ProofDecoder {
-    /// A decoder at the start of a frame.
+    /// Creates a decoder at the start of a frame.
     pub(crate) fn new(order: ByteOrder) -> Self {
         ProofDecoder {
             order,
@@ -166,8 +166,8 @@ impl ProofDecoder {
         }
     }
 
-    /// Takes the bytes of the frame from the start of `bytes`. Once it has given a frame it awaits
-    /// the next.
+    /// Takes the bytes of the frame from the start of `bytes`. After a complete frame the decoder
+    /// awaits the next one.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<ProofDecoded, WireError> {
         let mut rest = bytes;
         loop {

@@ -14,10 +14,10 @@ use crate::limits::CM_DATA_SIZE_MAX;
 const CONTROL_SIZE: usize = 32;
 /// Bytes of the largest control frame.
 const CONTROL_SIZE_MAX: usize = CONTROL_SIZE + CM_DATA_SIZE_MAX;
-/// The only version.
+/// The only version of control frames.
 const CONTROL_VERSION: u8 = 3;
-/// The byte-order probe's place. C peers send the twenty bytes before it (seg_no, conn_id, msg_id)
-/// as zero and never read them; an [`ExtensionOffer`] of the extension stands in conn_id.
+/// Offset of the byte-order probe. C peers send the twenty bytes before it (seg_no, conn_id,
+/// msg_id) as zero and never read them; an [`ExtensionOffer`] stands in conn_id.
 const PROBE_AT: usize = 24;
 
 const _: () = assert!(CM_DATA_SIZE_MAX <= u16::MAX as usize, "the length field");
@@ -52,7 +52,7 @@ impl ControlKind {
     }
 }
 
-/// The data of a rejection by a listener whose process has no descriptors left.
+/// Data of a reject by a listener whose process has no free descriptors.
 pub(crate) const NO_DESCRIPTORS: &[u8] = b"tokio-fabric: no descriptors";
 
 /// One control frame. Invariant: `data.len() <= 256`.
@@ -64,8 +64,8 @@ pub(crate) struct ControlFrame {
 }
 
 impl ControlFrame {
-    /// A frame with this private data, or [`WireError::ControlDataSize`] if it is longer than
-    /// [`CM_DATA_SIZE_MAX`].
+    /// Creates a frame with this private data. Fails with [`WireError::ControlDataSize`] if the
+    /// data is longer than [`CM_DATA_SIZE_MAX`].
     pub(crate) fn new(kind: ControlKind, data: Bytes) -> Result<Self, WireError> {
         if data.len() > CM_DATA_SIZE_MAX {
             return Err(WireError::ControlDataSize(data.len()));
@@ -77,13 +77,13 @@ impl ControlFrame {
         })
     }
 
-    /// Returns the frame with an offer of the extension, or an answer to one.
+    /// Sets the offer of the extension, or the answer to an offer.
     pub(crate) fn with_offer(mut self, offer: Option<ExtensionOffer>) -> Self {
         self.offer = offer;
         self
     }
 
-    /// What the sender offers beyond the protocol; `None` from C peers.
+    /// The sender's offer of the extension; `None` from C peers.
     pub(crate) fn offer(&self) -> Option<ExtensionOffer> {
         self.offer
     }
@@ -103,8 +103,8 @@ impl ControlFrame {
         self.data
     }
 
-    /// The frame's bytes, to be sent in one write: a C listener takes a request whose first 32
-    /// bytes come in two pieces for a broken one.
+    /// Returns the frame's bytes, to be sent in one write: a C listener treats a request as broken
+    /// if its first 32 bytes come in two pieces.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let [length_high, length_low] = (self.data.len() as u16).to_be_bytes();
         let mut bytes = Vec::with_capacity(CONTROL_SIZE + self.data.len());
@@ -130,7 +130,7 @@ impl ControlFrame {
 }
 
 impl fmt::Debug for ControlFrame {
-    /// Shows how long the private data is, not what it says: it may hold credentials.
+    /// Shows only the length of the private data, which may hold credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ControlFrame")
             .field("kind", &self.kind)
@@ -143,32 +143,32 @@ impl fmt::Debug for ControlFrame {
 /// Progress of a [`CmDecoder`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CmDecoded {
-    /// All bytes given were taken. The frame has at least this many more: exactly so many may be
-    /// read from the connection without taking a byte of what follows the frame. Never 0.
+    /// All bytes given were taken. The frame has at least this many more bytes, so this many can be
+    /// read from the connection without taking a byte after the frame. Never 0.
     Need(usize),
     /// The frame is complete.
     Frame {
         /// The frame.
         frame: ControlFrame,
-        /// Byte order of the data frames from here on; says nothing in a reject.
+        /// Byte order of the following data frames; without meaning in a reject.
         order: ByteOrder,
-        /// Bytes of the last input that belong to the frame; the rest are data frames.
+        /// Number of bytes of the last input that belong to the frame; the rest are data frames.
         consumed: usize,
     },
 }
 
-/// Puts a control frame together from pieces of any size.
+/// Assembles a control frame from pieces of any size.
 ///
-/// It takes no byte behind the frame, refuses a wrong version with the first byte and every other
-/// flaw with the byte that shows it, and stays refused. Invariants: `filled <= CONTROL_SIZE_MAX`,
-/// and `filled <= frame_len()` while that is no error.
+/// The decoder takes no byte after the frame. It refuses a wrong version with the first byte and
+/// every other flaw with the byte that shows it; a refusal is final. Invariants: `filled <=
+/// CONTROL_SIZE_MAX`, and `filled <= frame_len()` while `frame_len` returns no error.
 pub(crate) struct CmDecoder {
     bytes: [u8; CONTROL_SIZE_MAX],
     filled: usize,
 }
 
 impl CmDecoder {
-    /// At the start of a connection.
+    /// Creates a decoder at the start of a connection.
     pub(crate) fn new() -> Self {
         CmDecoder {
             bytes: [0; CONTROL_SIZE_MAX],
@@ -178,11 +178,11 @@ impl CmDecoder {
 
     /// Takes the bytes of the frame from the start of `bytes`.
     ///
-    /// A complete frame is given again, with nothing consumed, if there is a call after its end.
+    /// A call after the end of the frame returns the frame again, with nothing consumed.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<CmDecoded, WireError> {
         let mut rest = bytes;
-        // Each round takes the bytes that are known to be the frame's; the fixed part then shows
-        // how many more there are.
+        // Each round takes the bytes that are known to belong to the frame; the fixed part then
+        // shows how many more there are.
         loop {
             let wanted = self.frame_len()? - self.filled;
             if wanted == 0 {
@@ -203,13 +203,13 @@ impl CmDecoder {
         }
     }
 
-    /// How many bytes may be read now: what [`CmDecoded::Need`] said last, 32 at the start; 0 once
-    /// the frame is complete or refused.
+    /// Number of bytes that may be read now: the value of the last [`CmDecoded::Need`], 32 at the
+    /// start, 0 once the frame is complete or refused.
     pub(crate) fn wanted(&self) -> usize {
         self.frame_len().map_or(0, |len| len - self.filled)
     }
 
-    /// The frame's length as far as it is known, if all that is there so far is right.
+    /// Returns the frame's length as far as it is known, or an error if the bytes so far are wrong.
     fn frame_len(&self) -> Result<usize, WireError> {
         let mut len = CONTROL_SIZE;
         let received = &self.bytes[..self.filled];
@@ -248,7 +248,7 @@ impl CmDecoder {
             .ok_or(WireError::ControlProbe)
     }
 
-    /// Returns the frame; called when all of it is there.
+    /// Returns the frame; called when the frame is complete.
     fn frame(&self) -> Result<ControlFrame, WireError> {
         let [_, kind, ..] = self.bytes;
         let kind = ControlKind::from_byte(kind).ok_or(WireError::ControlType(kind))?;

@@ -1,4 +1,4 @@
-//! From a header's bytes to its value, checked in full.
+//! Decodes a header's bytes, and checks them in full.
 
 use super::WireError;
 use super::extension::{AtomicCall, AtomicForm, CloseReason, reason_of};
@@ -13,31 +13,30 @@ use crate::limits::{HEADER_SIZE_MAX, RMA_IOV_LIMIT};
 /// Result of decoding the bytes at the start of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
-    /// Not all of the header is there. It takes at least this many bytes *in total*, more than were
-    /// given and none of the payload's; the first call says 16, a later one the whole header.
+    /// The header is incomplete. Needs at least this many bytes *in total*: more than were given,
+    /// none of the payload. The first call returns 16, a later one the length of the whole header.
     Need(usize),
-    /// The whole header is there.
+    /// The header is complete.
     Frame {
         /// The header's value.
         header: FrameHeader,
-        /// Bytes of the header on the wire; the payload starts behind them.
+        /// Bytes of the header on the wire; the payload follows.
         header_len: usize,
-        /// The sender's frame counter, or anything: for traces only.
+        /// The sender's frame counter, or any value: for traces only.
         id: u8,
     },
 }
 
-/// Reads the header at the start of `bytes`, which may go on with payload and further frames.
+/// Reads the header at the start of `bytes`; payload and further frames may follow it.
 ///
-/// A header that cannot be valid is an error as soon as its first sixteen bytes are there, before
-/// anything waits for the rest.
+/// An invalid header is refused as soon as its first sixteen bytes are there.
 pub(crate) fn decode(bytes: &[u8], order: ByteOrder) -> Result<Decoded, WireError> {
     let Some(base) = bytes.first_chunk::<BASE_SIZE>() else {
         return Ok(Decoded::Need(BASE_SIZE));
     };
     let base = BaseHeader::parse(base, order)?;
     match base.op {
-        // The same call for messages, the most frequent frames: here `op` is a constant.
+        // Messages are the most frequent frames; in this call `op` is a constant.
         Op::Msg => decode_rest(
             BaseHeader {
                 op: Op::Msg,
@@ -77,7 +76,7 @@ fn decode_rest(base: BaseHeader, bytes: &[u8], order: ByteOrder) -> Result<Decod
 fn check(base: &BaseHeader) -> Result<u64, WireError> {
     let op = base.op;
     let count = usize::from(base.segment_count);
-    // Which flags and counts mean anything depends on the operation: C peers leave old values in.
+    // Each operation has its own flags and counts: C peers leave old values in the others.
     let flagged = usize::from(base.has(FLAG_CQ_DATA));
     let (words, has_segments, has_payload, may_be_longer) = match op {
         Op::Msg => (flagged, false, true, true),
@@ -93,7 +92,7 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
         Op::Rts => (flagged + 1, false, false, false),
         Op::Cts => (0, false, false, true),
         Op::Atomic | Op::FetchAtomic | Op::CompareAtomic => (1, true, true, false),
-        // A PROOF comes before the frames that are read here, and nowhere else.
+        // A PROOF is valid only before the frames that are decoded here.
         Op::Proof => return Err(WireError::UnknownOp(op.to_byte())),
     };
     let is_named = matches!(
@@ -261,8 +260,8 @@ fn read_atomic(
     })
 }
 
-/// Reads the completion data with which the extension of a message, an announcement or a write
-/// starts, if its flag is set. That the extension is long enough was checked with the base header.
+/// Reads the completion data at the start of a message's, an announcement's or a write's extension,
+/// if its flag is set. The check of the base header covered the extension's length.
 fn read_data(base: &BaseHeader, words: &mut impl Iterator<Item = u64>) -> Option<u64> {
     if base.has(FLAG_CQ_DATA) {
         words.next()

@@ -1,4 +1,4 @@
-//! From a header's value to its bytes.
+//! Encodes a header's value to bytes.
 
 use super::extension::reason_byte;
 use super::frame::FrameHeader;
@@ -12,7 +12,7 @@ impl FrameHeader {
     #[inline]
     pub(crate) fn encoded_len(&self) -> usize {
         match self {
-            // For messages, which are sent most, all that is computed below is known.
+            // Messages are the most frequent frames, and their length is simple.
             FrameHeader::Message { data, .. } => {
                 BASE_SIZE + WORD_SIZE * usize::from(data.is_some())
             }
@@ -30,7 +30,7 @@ impl FrameHeader {
     ///
     /// # Panics
     ///
-    /// If `len` is within a header's length of 2^64; no memory is that large.
+    /// If `len` plus the header's length reaches 2^64; no memory is that large.
     #[inline]
     pub(crate) fn encode_into(&self, order: ByteOrder, id: u8, room: &mut [u8]) {
         match *self {
@@ -69,7 +69,7 @@ impl FrameHeader {
             flags: self.flags(),
             op_data: self.op_data(),
             segment_count: segments.len() as u8, // at most RMA_IOV_LIMIT, by Segments' invariant
-            header_len: 0,                       // this and the next: set by what follows
+            header_len: 0,                       // this and `frame_len` are set by `encode_into`
             frame_len: 0,
             id,
         };
@@ -90,15 +90,15 @@ impl FrameHeader {
         }
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     pub(crate) fn encode(&self, order: ByteOrder, id: u8) -> Vec<u8> {
         let mut bytes = vec![0; self.encoded_len()];
         self.encode_into(order, id, &mut bytes);
         bytes
     }
 
-    /// Returns the word that begins the header's extension: completion data, or the value of a
-    /// frame that this library adds.
+    /// Returns the first word of the header's extension: completion data, or the value of a frame
+    /// that this library adds.
     fn word(&self) -> Option<u64> {
         match *self {
             FrameHeader::Ping { token } | FrameHeader::Pong { token } => Some(token),

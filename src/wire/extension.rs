@@ -1,43 +1,43 @@
-//! The offers and answers in the unused words of the control frames, and the small values that the
-//! extension's frames carry. `docs/extension.md` is the specification.
+//! The offers and answers in the unused words of the control frames, and the small values in the
+//! extension's frames. `docs/extension.md` is the specification.
 
 use crate::error::Refusal;
 use crate::limits::ATOMIC_SIZE_MAX;
 
-/// The eight bytes that C peers call `conn_id`, send as zero and never read.
+/// Offset of the eight bytes that C peers call `conn_id`, send as zero and never read.
 pub(super) const OFFER_AT: usize = 8;
 /// Bytes of an offer.
 pub(super) const OFFER_SIZE: usize = 8;
 /// The first bytes of an offer.
 pub(super) const MAGIC: [u8; 4] = *b"tofa";
-/// The version spoken here.
+/// The version of the extension that this library implements.
 const VERSION: u8 = 1;
 
 bitflags::bitflags! {
     /// What both sides of a connection can do beyond libfabric's protocol.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub(crate) struct Capabilities: u16 {
-        /// One RMA operation can be refused with its reason: every write is answered, and read
-        /// responses say how they ended.
+        /// One RMA operation can be refused with its reason: every write is answered, and the
+        /// answer to a read ends with its result.
         const REFUSAL = 1 << 0;
         /// A silent peer can be probed.
         const LIVENESS = 1 << 1;
-        /// Messages are held back by their sender while nothing awaits them.
+        /// A sender holds messages back while it has no credit for them.
         const CREDIT = 1 << 2;
-        /// A connection ends when both sides have said so.
+        /// A connection ends when both sides have sent CLOSE.
         const CLOSE = 1 << 3;
         /// Both sides prove that they have the same authorization key.
         const AUTH = 1 << 4;
-        /// Numbers in the peer's memory can be changed atomically. Means nothing without REFUSAL,
-        /// by which such operations are answered.
+        /// Numbers in the peer's memory can be changed atomically. Ignored without REFUSAL, whose
+        /// frames answer such operations.
         const ATOMIC = 1 << 5;
-        /// A message may be announced before it is sent, also one without a tag. Of connectionless
-        /// endpoints only.
+        /// A message, with or without a tag, may be announced before it is sent, if its receiver
+        /// shares receives among connections.
         const RENDEZVOUS = 1 << 7;
-        /// An announcement can be withdrawn. Means nothing without RENDEZVOUS.
+        /// An announcement can be withdrawn. Ignored without RENDEZVOUS.
         const WITHDRAW = 1 << 8;
-        /// The connection is between contexts of scalable endpoints that the request names. Of
-        /// connectionless endpoints only.
+        /// The connection is between contexts of scalable endpoints that the request names. Only
+        /// between connectionless endpoints.
         const CONTEXTS = 1 << 9;
     }
 }
@@ -46,10 +46,10 @@ impl Capabilities {
     /// The capabilities that atomic operations need.
     pub(crate) const ATOMICS: Capabilities = Capabilities::ATOMIC.union(Capabilities::REFUSAL);
 
-    /// Returns the capabilities that can be agreed on, out of those that both sides have; `either`
-    /// is what one of them has. A side that announces messages shares its receives. There credit
-    /// covers no message that is larger than the promised bytes, so both sides have to announce
-    /// such ones.
+    /// Reduces `self`, the capabilities that both sides have, to those that can be agreed on.
+    /// `either`: the capabilities that at least one side has. A side that announces messages shares
+    /// its receives. Its credit covers no message that is larger than the promised bytes, so both
+    /// sides have to announce such messages.
     pub(crate) fn consistent(self, either: Capabilities) -> Capabilities {
         let shares = either.contains(Capabilities::RENDEZVOUS);
         if shares && !self.contains(Capabilities::RENDEZVOUS) {
@@ -60,8 +60,8 @@ impl Capabilities {
     }
 }
 
-/// Eight bytes of a control frame: in a request the sender's capabilities, in a response the agreed
-/// ones.
+/// Eight bytes of a control frame: the sender's capabilities in a request, the agreed ones in a
+/// response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExtensionOffer {
     version: u8,
@@ -69,7 +69,7 @@ pub(crate) struct ExtensionOffer {
 }
 
 impl ExtensionOffer {
-    /// An offer of the version spoken here.
+    /// Creates an offer with the version of this library.
     pub(crate) fn new(capabilities: Capabilities) -> Self {
         ExtensionOffer {
             version: VERSION,
@@ -87,7 +87,7 @@ impl ExtensionOffer {
         self.capabilities.contains(Capabilities::AUTH)
     }
 
-    /// True if contexts are named behind the offer.
+    /// True if the names of contexts follow the offer.
     pub(super) fn names_contexts(self) -> bool {
         self.capabilities.contains(Capabilities::CONTEXTS)
     }
@@ -97,7 +97,7 @@ impl ExtensionOffer {
         self.version
     }
 
-    /// Returns the answer to a peer's offer by a side that can do `ours`.
+    /// Returns the answer to a peer's offer, by a side with the capabilities `ours`.
     pub(crate) fn answer(self, ours: Capabilities) -> Self {
         ExtensionOffer {
             version: self.version.min(VERSION),
@@ -105,19 +105,19 @@ impl ExtensionOffer {
         }
     }
 
-    /// True if this is a possible answer to `asked`: no later version, nothing that was not asked.
+    /// True if this is a possible answer to `asked`: no later version, no capability not asked for.
     pub(crate) fn answers(self, asked: ExtensionOffer) -> bool {
         self.version <= asked.version && asked.capabilities.contains(self.capabilities)
     }
 
-    /// Reads the offer in these bytes; `None` for anything a peer without the extension may send.
-    /// Bits that are unknown here are left out.
+    /// Reads the offer in these bytes; `None` for any bytes of a peer without the extension.
+    /// Unknown bits are dropped.
     pub(super) fn from_bytes(bytes: [u8; OFFER_SIZE]) -> Option<ExtensionOffer> {
         let [m0, m1, m2, m3, values @ ..] = bytes;
         ExtensionOffer::from_parts([m0, m1, m2, m3], values)
     }
 
-    /// Reads an offer from the magic and the values that belong to it, wherever they stand.
+    /// Reads an offer from its magic and its values, which may stand apart.
     pub(super) fn from_parts(magic: [u8; 4], values: [u8; 4]) -> Option<ExtensionOffer> {
         let [version, _reserved, high, low] = values;
         if magic != MAGIC || version == 0 {
@@ -141,18 +141,18 @@ impl ExtensionOffer {
     }
 }
 
-/// Why a side sends CLOSE.
+/// Why a side sent CLOSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// It has nothing more to say, or its peer has sent CLOSE.
+    /// The side has nothing more to send, or its peer has sent CLOSE.
     Done,
-    /// It has refused too many operations of its peer, and processes nothing of it any more.
+    /// It has refused too many operations of its peer, and processes no more of the peer's frames.
     Refusals,
-    /// Its peer has sent a message to an endpoint that receives none, and it processes nothing of
-    /// it any more.
+    /// Its peer has sent a message to an endpoint that receives none. The side processes no more of
+    /// the peer's frames.
     NoReceive,
-    /// Its peer has sent a message that is longer than its endpoint takes, and it processes nothing
-    /// of it any more.
+    /// Its peer has sent a message that is longer than its endpoint takes. The side processes no
+    /// more of the peer's frames.
     TooLong,
 }
 
@@ -177,19 +177,19 @@ impl CloseReason {
     }
 }
 
-/// Which of the three kinds of atomic operation a frame is.
+/// The kind of an atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AtomicForm {
     /// Changes numbers; an ack is wanted.
     Update,
     /// Changes numbers, and returns the former ones as a read returns bytes.
     Fetch,
-    /// Compares numbers before it changes them, and returns the former ones: as many numbers to
-    /// compare follow the operands.
+    /// Compares numbers before it changes them, and returns the former ones. In the payload, the
+    /// operands are followed by as many numbers to compare.
     Compare,
 }
 
-/// An atomic operation in the numbers of the wire, which need not be known here.
+/// An atomic operation, as numbers on the wire. They may be unknown to this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtomicCall {
     pub(crate) form: AtomicForm,
@@ -200,12 +200,12 @@ pub(crate) struct AtomicCall {
     pub(crate) numbers: u64,
 }
 
-/// Flag in [`AtomicCall::numbers`]: operands and results have the highest byte first. Their order
-/// is that of the machine that asks; the one that answers converts.
+/// Flag in [`AtomicCall::numbers`]: operands and results are big-endian. They have the byte order
+/// of the initiator's machine; the target converts.
 pub(crate) const BIG_ENDIAN: u64 = 1 << 8;
 
 impl AtomicForm {
-    /// True if a payload of this length belongs to an operation on `total` bytes of memory.
+    /// True if a payload of this length fits an operation on `total` bytes of memory.
     pub(super) fn fits(self, payload_len: u64, total: u64) -> bool {
         (1..=ATOMIC_SIZE_MAX as u64).contains(&total)
             && match self {

@@ -1,5 +1,5 @@
-//! Headers of data frames as values. `encode.rs` writes their bytes, `decode.rs` reads them; which
-//! frames a connection takes is decided elsewhere.
+//! Headers of data frames as values. `encode.rs` writes their bytes, `decode.rs` reads them. This
+//! module does not decide which frames a connection accepts.
 
 use super::extension::{AtomicCall, AtomicForm, Capabilities, CloseReason};
 use super::header::Op;
@@ -10,7 +10,7 @@ use crate::error::Refusal;
 pub(crate) const INDEX_MIN: u8 = 1;
 pub(crate) const INDEX_MAX: u8 = 254;
 
-/// A data frame without its payload: what the header says, both when sent and when received.
+/// A data frame without its payload: the header's content, both when sent and when received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FrameHeader {
     /// A message; its payload is `len` bytes.
@@ -22,9 +22,9 @@ pub(crate) enum FrameHeader {
         /// Bytes of payload; below 2^64 - 24, as every length of real memory is.
         len: u64,
     },
-    /// Completes the oldest frame that wanted an ack; it does not say which frame that is.
+    /// Completes the oldest frame that wanted an ack; the ack carries no number.
     Ack,
-    /// Asks for the bytes of these segments, to be answered in the order of the requests.
+    /// Asks for the bytes of these segments. Requests are answered in order.
     ReadRequest {
         /// What to read.
         segments: Segments,
@@ -49,7 +49,7 @@ pub(crate) enum FrameHeader {
     Tagged {
         /// Completion data for the receiver.
         data: Option<u64>,
-        /// The tag that it is matched by.
+        /// The message's tag.
         tag: u64,
         /// The sender awaits an ack.
         ack: bool,
@@ -60,7 +60,7 @@ pub(crate) enum FrameHeader {
     Rts {
         /// The message's index until its data has been sent; 1 to 254, per direction.
         index: u8,
-        /// The tag that it is matched by; without one this is a frame of the extension.
+        /// The message's tag; without a tag, this is a frame of the extension.
         tag: Option<u64>,
         /// Completion data for the receiver.
         data: Option<u64>,
@@ -78,16 +78,16 @@ pub(crate) enum FrameHeader {
     Data {
         /// The message's index, which is free again.
         index: u8,
-        /// Set if the announcement had completion data: C peers leave its flags in, though only the
-        /// announcement counts.
+        /// Set if the announcement had completion data: C peers repeat the announcement's flags
+        /// here, though only the announcement counts.
         has_data: bool,
         /// The announcement wanted an ack.
         ack: bool,
         /// Bytes of payload; below 2^64 - 16.
         len: u64,
     },
-    /// The first frame of each side of an extended connection; its payload is `len` bytes of what
-    /// [`Hello`](super::Hello) says. All variants below are frames of the extension.
+    /// The first frame of each side of an extended connection; its payload of `len` bytes is a
+    /// [`Hello`](super::Hello). All variants below are frames of the extension.
     Hello {
         /// Bytes of payload.
         len: u64,
@@ -102,14 +102,14 @@ pub(crate) enum FrameHeader {
         /// The ping's token.
         token: u64,
     },
-    /// Reports how many receives have been posted since the beginning, withdrawn ones not counted.
+    /// Reports how many receives have been posted since the beginning, without withdrawn ones.
     Credit {
         /// Number of receives.
         posted: u64,
     },
     /// The sender holds a message back for want of credit.
     Stalled {
-        /// Messages it has sent before.
+        /// Number of messages that the sender has sent before.
         sent: u64,
     },
     /// Comes in the place of an ack: the oldest operation that awaits one was refused.
@@ -122,13 +122,13 @@ pub(crate) enum FrameHeader {
         /// Bytes of payload; below 2^64 - 16.
         len: u64,
     },
-    /// Ends the answer to the oldest open read request: all of its bytes have come, or, with a
-    /// reason, those that came are void.
+    /// Ends the answer to the oldest open read request. Without a reason all bytes have come; with
+    /// a reason those that came are void.
     ReadEnd {
-        /// Why it was refused or broken off.
+        /// Why the read was refused or its answer aborted.
         refused: Option<Refusal>,
     },
-    /// The sender's last frame, but for answers.
+    /// The sender's last frame, except for answers.
     Close {
         /// The reason for the end.
         reason: CloseReason,
@@ -148,12 +148,12 @@ pub(crate) enum FrameHeader {
         /// The message's index, which is free again.
         index: u8,
     },
-    /// An atomic operation on the memory of the segments; its payload is the operands, if there are
-    /// any, and the numbers to compare.
+    /// An atomic operation on the memory of the segments; its payload is the operands, if any, and
+    /// the numbers to compare.
     Atomic {
         /// The operation.
         call: AtomicCall,
-        /// The memory that it is done to.
+        /// The memory that the operation changes or reads.
         segments: Segments,
         /// Bytes of payload.
         len: u64,
@@ -176,8 +176,8 @@ impl FrameHeader {
         }
     }
 
-    /// True if the receiver must answer with an ack when the payload is in place. A commit asks for
-    /// one by itself.
+    /// True if the receiver must send an ack when the payload is in place. A commit always asks for
+    /// one.
     pub(crate) fn wants_ack(&self) -> bool {
         match self {
             FrameHeader::Message { ack, .. }
@@ -188,7 +188,7 @@ impl FrameHeader {
         }
     }
 
-    /// True if the frame answers a frame of its receiver, and asks for nothing but what that frame
+    /// True if the frame answers a frame that its receiver sent, and asks only for what that frame
     /// promised.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(
@@ -206,7 +206,7 @@ impl FrameHeader {
         )
     }
 
-    /// The operation on the wire.
+    /// Returns the frame's operation on the wire.
     pub(crate) fn op(&self) -> Op {
         match self {
             FrameHeader::Message { .. } => Op::Msg,
@@ -239,8 +239,8 @@ impl FrameHeader {
         }
     }
 
-    /// Returns the capabilities that must have been agreed on for this frame to be sent; empty for
-    /// the frames of the protocol itself.
+    /// Returns the capabilities that must be agreed on before this frame may be sent; empty for the
+    /// frames of libfabric's protocol.
     pub(crate) fn needs(&self) -> Capabilities {
         match self {
             FrameHeader::Ping { .. } | FrameHeader::Pong { .. } => Capabilities::LIVENESS,

@@ -1,15 +1,15 @@
-//! The sixteen bytes that every data frame starts with, and the two byte orders they come in.
+//! The sixteen bytes at the start of every data frame, and their two byte orders.
 
 use super::WireError;
 
-/// Bytes of the base header, and so of the shortest frame.
+/// Bytes of the base header, and of the shortest frame.
 pub(super) const BASE_SIZE: usize = 16;
 /// Bytes of one word of the extension.
 pub(super) const WORD_SIZE: usize = 8;
 /// Bytes of one remote segment in the extension: address, length, key.
 pub(super) const SEGMENT_SIZE: usize = 3 * WORD_SIZE;
 
-/// The version that every peer sends and none checks; only the control frame's counts.
+/// The version in data frames: peers send and ignore it. Only the control frame's version counts.
 const DATA_VERSION: u8 = 3;
 /// `op_data` that turns a message into an acknowledgement.
 pub(super) const OP_DATA_ACK: u8 = 2;
@@ -21,21 +21,21 @@ pub(super) const FLAG_ACK_WANTED: u16 = 0x0004;
 /// The sender awaits an ack once the payload is in persistent memory (`FI_COMMIT_COMPLETE`).
 pub(super) const FLAG_COMMIT: u16 = 0x0008;
 
-/// Byte order of the numbers in data-frame headers, agreed on by the handshake's probes: native
-/// between like machines, the network's between unlike ones. Payload is never converted.
+/// Byte order of the numbers in data-frame headers, settled by the handshake's probes: native if
+/// both machines have the same order, else big-endian. Payload is never converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ByteOrder {
-    /// This machine's own, which is the peer's too.
+    /// This machine's order, which is also the peer's.
     Native,
-    /// Big-endian: the peer's order is not ours, so both convert.
+    /// Big-endian: the machines' orders differ, so both sides convert to network order.
     Big,
 }
 
 impl ByteOrder {
-    /// The order that follows from a peer's probe, which is 1 as the peer writes it.
+    /// Returns the byte order that follows from a peer's probe: a 1 in the peer's own order.
     ///
-    /// A C peer takes any other value for a mismatch. No machine produces one, and the sender of
-    /// such a value judges by *our* probe, so it would be a guess which order it takes: `None`.
+    /// `None` for any other value, which a C peer treats as a mismatch: no machine sends one, and
+    /// its sender chooses the order from *our* probe, so the choice could only be guessed.
     pub(super) fn from_probe(probe: [u8; 8]) -> Option<ByteOrder> {
         const SWAPPED: u64 = 1_u64.swap_bytes();
         match u64::from_ne_bytes(probe) {
@@ -45,7 +45,7 @@ impl ByteOrder {
         }
     }
 
-    /// The probe this machine sends.
+    /// Returns the probe that this machine sends.
     pub(super) fn probe() -> [u8; 8] {
         1_u64.to_ne_bytes()
     }
@@ -79,7 +79,7 @@ impl ByteOrder {
     }
 }
 
-/// What a data frame does. An ack shares its number with a message.
+/// The operation of a data frame. An ack and a message have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     /// A message for the next posted receive.
@@ -100,7 +100,7 @@ pub(crate) enum Op {
     Cts,
     /// The payload of an announced message.
     Data,
-    /// The first frame of each side of an extended connection, and all that follow in this list:
+    /// The first frame of each side of an extended connection. This and all following variants are
     /// frames of the extension (`docs/extension.md`).
     Hello,
     /// One step of proving an authorization key, before the HELLO.
@@ -131,9 +131,9 @@ pub(crate) enum Op {
     Withdrawn,
     /// Changes numbers in the receiver's memory, each atomically.
     Atomic,
-    /// Changes numbers likewise, and asks for the former ones.
+    /// Like `Atomic`, and asks for the former numbers.
     FetchAtomic,
-    /// Changes numbers likewise if a comparison holds, and asks for the former ones.
+    /// Like `Atomic` if a comparison holds, and asks for the former numbers.
     CompareAtomic,
 }
 
@@ -141,7 +141,7 @@ impl Op {
     #[inline]
     fn from_bytes(op: u8, op_data: u8) -> Option<Op> {
         Some(match op {
-            // Any other value than the ack's is a message, as it is to C peers.
+            // As in C peers, any `op_data` except the ack's is a message.
             0 if op_data == OP_DATA_ACK => Op::Ack,
             0 => Op::Msg,
             1 => Op::Tagged,
@@ -209,7 +209,7 @@ impl Op {
     }
 }
 
-/// The base header's fields as they stand on the wire; only the operation is known to be valid.
+/// The base header's fields as they are on the wire; only the operation is known to be valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BaseHeader {
     pub(super) op: Op,
@@ -218,13 +218,13 @@ pub(super) struct BaseHeader {
     /// [`Op::Rts`], [`Op::Cts`], [`Op::Data`], [`Op::Withdraw`] and [`Op::Withdrawn`] the announced
     /// message's index; in [`Op::Atomic`] and its kin the operation.
     pub(super) op_data: u8,
-    /// Remote segments in the extension. C peers leave this unset in other frames than reads and
-    /// writes, so it must not be looked at there.
+    /// Remote segments in the extension. Valid only in reads, writes and atomic operations: C peers
+    /// leave it unset in other frames.
     pub(super) segment_count: u8,
     /// `hdr_size`: bytes before the payload, these sixteen included.
     pub(super) header_len: u8,
-    /// Counts the frames of one direction. Debug builds of libfabric insist on it, release builds
-    /// leave the byte unset: send it always, check it never.
+    /// Counts the frames of one direction. Debug builds of libfabric check it, release builds leave
+    /// it unset: always send it, never check it.
     pub(super) id: u8,
     /// `size`: bytes of the whole frame, header included.
     pub(super) frame_len: u64,
@@ -259,8 +259,8 @@ impl BaseHeader {
         self.flags & flag != 0
     }
 
-    /// Writes the base header to the front of `room`, which is as long as the whole header, with
-    /// the lengths that follow from that; returns the room behind it.
+    /// Writes the base header to the front of `room`, which is as long as the whole header and so
+    /// sets the length fields. Returns the rest of `room`.
     #[inline]
     pub(super) fn encode_into(
         mut self,
@@ -281,7 +281,7 @@ impl BaseHeader {
         }
     }
 
-    /// Returns the header's bytes; its number is at [`ID_AT`].
+    /// Returns the header's bytes; the frame's number is at [`ID_AT`].
     #[inline]
     fn to_bytes(self, order: ByteOrder) -> [u8; BASE_SIZE] {
         let [f0, f1] = order.write_u16(self.flags);
@@ -310,19 +310,19 @@ impl BaseHeader {
 /// Offset of the frame's number in a header.
 const ID_AT: usize = 7;
 
-/// Numbers a frame that was encoded before its place among all frames was known.
+/// Sets the number of a frame that was encoded before its place among all frames was known.
 #[inline]
 pub(crate) fn set_id(frame: &mut [u8], id: u8) {
     frame[ID_AT] = id;
 }
 
-/// The words of a header's extension, which are still to be written.
+/// The unwritten words of a header's extension.
 pub(super) struct Words<'a> {
     room: &'a mut [[u8; WORD_SIZE]],
 }
 
 impl Words<'_> {
-    /// Writes the next word. The room was made for as many as there are.
+    /// Writes the next word. The header's length includes it.
     #[inline]
     pub(super) fn push(&mut self, order: ByteOrder, word: u64) {
         let room = self.room.split_off_first_mut();

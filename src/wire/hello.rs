@@ -1,5 +1,5 @@
-//! The HELLO frame: the first data frame of each side of an extended connection, with what both
-//! have to know of each other before anything else, as a list of typed values.
+//! The HELLO frame: the first data frame of each side of an extended connection. A list of typed
+//! values states what the other side has to know first.
 
 use super::WireError;
 use super::auth::Seal;
@@ -9,7 +9,7 @@ use crate::limits::HELLO_SIZE_MAX;
 
 /// Bytes of a value's type and length.
 const HEAD_SIZE: usize = 4;
-/// Flag of a type: who does not know a value of such a type must not ignore it.
+/// Flag of a type: a receiver that does not know the type must not ignore the value.
 const CRITICAL: u16 = 0x8000;
 
 const INCARNATION: u16 = 1;
@@ -22,35 +22,36 @@ const SEAL: u16 = 0x8010;
 /// Type and length of the value that seals the others.
 const SEAL_HEAD: [u8; HEAD_SIZE] = [0x80, 0x10, 0, 32];
 
-/// The values that one side states.
+/// The values that one side states in its HELLO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// A random number that differs in each life of a domain; not 0.
     pub(crate) incarnation: u64,
-    /// With [`CREDIT`](super::Capabilities::CREDIT): the messages that its sender takes unasked.
+    /// With [`CREDIT`](super::Capabilities::CREDIT): messages that the sender takes without
+    /// receives.
     pub(crate) messages: MessageCredit,
-    /// With [`REFUSAL`](super::Capabilities::REFUSAL): number of refused operations that its sender
+    /// With [`REFUSAL`](super::Capabilities::REFUSAL): number of refused operations that the sender
     /// tolerates; 0: the first one ends the connection.
     pub(crate) refusals_max: u32,
     /// With [`LIVENESS`](super::Capabilities::LIVENESS): the milliseconds of silence after which
-    /// its sender probes; 0: never. `None`: it did not say.
+    /// the sender probes; 0: never. `None`: not stated.
     pub(crate) probes_after_ms: Option<u32>,
     /// With [`RENDEZVOUS`](super::Capabilities::RENDEZVOUS), from a connected endpoint that shares
-    /// its receives: messages longer than this are announced to it. `None`: between connected
-    /// endpoints no messages are.
+    /// its receives: messages longer than this are announced to it. `None`: no messages are
+    /// announced between connected endpoints.
     pub(crate) announce_min: Option<u64>,
-    /// How a peer on the same host comes to share memory with its sender; `None`: it does not. What
-    /// the bytes mean is the transport's. Boxed: a connection keeps its peer's HELLO, and not this.
+    /// How a peer on the same host can share memory with the sender; `None`: not offered. The
+    /// transport defines the bytes. Boxed: a connection keeps its peer's HELLO without this.
     pub(crate) local: Option<Box<[u8; LOCAL_SIZE]>>,
 }
 
 /// Bytes of the value for a peer on the same host.
 pub(crate) const LOCAL_SIZE: usize = 40;
 
-/// How much a side takes that no receive awaits, and how many receives it has posted.
+/// Bytes of messages that a side takes without a receive, and the number of its posted receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageCredit {
-    /// Bytes, each message counted with its overhead.
+    /// Bytes of messages, each counted with its overhead.
     pub(crate) budget_bytes: u64,
     /// Bytes added to each message's length.
     pub(crate) overhead_bytes: u32,
@@ -59,8 +60,8 @@ pub(crate) struct MessageCredit {
 }
 
 impl Hello {
-    /// Returns the whole frame with number `id`. The seal that `seal` makes of the values, if any,
-    /// is the last value.
+    /// Returns the whole frame with number `id`. If `seal` returns a seal of the values, it becomes
+    /// the last value.
     pub(crate) fn encode(
         &self,
         order: ByteOrder,
@@ -182,17 +183,17 @@ pub(crate) enum HelloDecoded {
     Hello { hello: Hello, consumed: usize },
 }
 
-/// Puts a HELLO frame together from pieces of any size. It holds at most [`HELLO_SIZE_MAX`] bytes
-/// and refuses a frame of another kind or size with the header that shows it.
+/// Assembles a HELLO frame from pieces of any size. It holds at most [`HELLO_SIZE_MAX`] bytes, and
+/// refuses a frame of another kind or size as soon as the base header is complete.
 pub(crate) struct HelloDecoder {
     order: ByteOrder,
-    /// True if the last value is a seal; else there is none.
+    /// True if the last value has to be a seal; else there is no seal.
     is_sealed: bool,
     bytes: Vec<u8>,
 }
 
 impl HelloDecoder {
-    /// A decoder at the start of the data frames.
+    /// Creates a decoder at the start of the data frames.
     pub(crate) fn new(order: ByteOrder) -> Self {
         HelloDecoder {
             order,
@@ -201,7 +202,7 @@ impl HelloDecoder {
         }
     }
 
-    /// A decoder behind the proofs of a key: the frame is to be sealed.
+    /// Creates a decoder for a sealed HELLO, after the proofs of a key.
     pub(crate) fn sealed(order: ByteOrder) -> Self {
         HelloDecoder {
             is_sealed: true,
@@ -209,7 +210,7 @@ impl HelloDecoder {
         }
     }
 
-    /// Returns all values of a whole frame, and their seal.
+    /// Returns all values of a complete frame, and their seal.
     pub(crate) fn values(&self) -> Result<(&[u8], Option<&Seal>), WireError> {
         let values = self.bytes.get(BASE_SIZE..).unwrap_or_default();
         if !self.is_sealed {

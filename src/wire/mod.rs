@@ -1,7 +1,7 @@
 //! The bytes of libfabric's `tcp` protocol between connected endpoints (MSG) and between
-//! connectionless ones (RDM), and nothing else: no sockets, no state, no clock. What goes out is
-//! made from values that cannot be wrong; what comes in is checked in full before anybody sees a
-//! field of it.
+//! connectionless ones (RDM): no sockets, no state, no clock. Outgoing frames are encoded from
+//! values that are valid by construction; incoming bytes are checked in full before any field is
+//! used.
 //!
 //! A connection starts with one *control frame* from each side ([`cm`]); all later bytes, in both
 //! directions, are *data frames* ([`frame`]), each a header and then its payload.
@@ -43,17 +43,17 @@
 //! ```
 //!
 //! The probe settles the byte order of `flags`, `size` and every extension word ([`ByteOrder`]).
-//! Bytes that C peers leave unset are not looked at: the version, `id`, `count` outside of reads
-//! and writes, unknown flags. What follows the known extension of a message, a read response, a
-//! clear-to-send or its data is skipped, as C peers do: a later version of the protocol may put
-//! something there.
+//! Bytes that C peers leave unset are ignored: the version, `id`, `count` outside of reads and
+//! writes, unknown flags. As in C peers, further bytes after the known extension of a message, a
+//! read response, a clear-to-send or its data are skipped: a later version of the protocol may use
+//! them.
 //!
 //! Invariants:
 //! - Nothing here panics on input, and [`decode`] allocates nothing.
 //! - `16 <= hdr_size <= 120`, `hdr_size <= size`: the payload's length never wraps.
 //! - A write's payload is exactly as long as its segments together.
 //! - `decode(encode(header)) == header`, in both byte orders.
-//! - Keys of memory regions are shown by no `Debug`, `Display` or trace line.
+//! - No `Debug`, `Display` or trace line shows the key of a memory region.
 
 #![forbid(unsafe_code)]
 
@@ -85,18 +85,18 @@ pub(crate) use segments::{RemoteSegment, Segments};
 
 use crate::error::{Error, ErrorKind};
 
-/// Why the bytes of a peer are not a frame. Each of these ends the connection: a stream whose
-/// framing is in doubt has no next frame, and the protocol has no frame that says "error".
+/// Why a peer's bytes are not a valid frame. Each of these errors ends the connection: a stream
+/// whose framing is in doubt has no next frame, and the protocol has no frame that says "error".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
-    /// An operation that no version of the protocol has.
+    /// An operation that is in no version of the protocol.
     #[error("unknown operation {0}")]
     UnknownOp(u8),
-    /// A tagged message or its announcement: valid elsewhere, but this endpoint has no tags. (One
-    /// of libfabric's own would have crashed here.)
+    /// A tagged message or its announcement: valid elsewhere, but this endpoint has no tags. (A
+    /// libfabric endpoint without tags would have crashed here.)
     #[error("tagged message on an untagged endpoint")]
     TaggedOnMsg,
-    /// An operation of the protocol that nothing on such an endpoint can have asked for.
+    /// A rendezvous frame on an endpoint that cannot have asked for one.
     #[error("{0} frame on an endpoint without rendezvous")]
     Unsupported(Op),
     /// `hdr_size` is outside of 16..=120, or does not fit the operation, its flags and its count.
@@ -115,7 +115,7 @@ pub(crate) enum WireError {
         /// `hdr_size` as received.
         header_len: u8,
     },
-    /// A frame that has no payload came with one.
+    /// A frame without a payload came with one.
     #[error("{op} frame with a payload of {payload_len} bytes")]
     UnexpectedPayload {
         /// The operation.
@@ -126,7 +126,7 @@ pub(crate) enum WireError {
     /// A read or write names no segment, or more than four.
     #[error("{0} remote segments, of 1 to 4 possible")]
     SegmentCount(usize),
-    /// The segments' lengths together are beyond what a frame can carry.
+    /// The lengths of the segments add up to more than a frame can carry.
     #[error("remote segments longer together than any frame")]
     SegmentsOverflow,
     /// A write's payload is shorter or longer than its segments together.
@@ -137,7 +137,7 @@ pub(crate) enum WireError {
         /// Sum of the segments' lengths.
         segments_len: u64,
     },
-    /// An atomic operation names more memory than it may, or its operands have another length.
+    /// An atomic operation names more memory than is allowed, or its operands have another length.
     #[error("atomic operation of {payload_len} bytes on {segments_len} bytes of memory")]
     AtomicSize {
         /// Bytes of payload announced.
@@ -153,32 +153,32 @@ pub(crate) enum WireError {
         /// `op_data` as received.
         index: u8,
     },
-    /// A refusal without its reason.
+    /// A refusal has no reason.
     #[error("a refusal without a reason")]
     NoReason,
-    /// The extension was agreed on, and the first frame is not its HELLO.
+    /// The extension was agreed on, but the first frame is not a HELLO.
     #[error("{0} frame where a hello was due")]
     HelloMissing(Op),
-    /// A value of a HELLO is longer than the frame.
+    /// A value of a HELLO is longer than the remaining frame.
     #[error("a hello that ends within a value")]
     HelloCut,
-    /// A value of a HELLO is missing, there twice, or not of its type's length.
+    /// A value of a HELLO is missing, present twice, or has the wrong length for its type.
     #[error("a hello whose value {0:#06x} is missing or wrong")]
     HelloValue(u16),
-    /// A HELLO has a value that is unknown here, and is not to be ignored.
+    /// A HELLO has an unknown value that must not be ignored.
     #[error("a hello with the unknown value {0:#06x}, which may not be ignored")]
     HelloCritical(u16),
-    /// A key was to be proven, and the frame is no PROOF.
+    /// The peer had to prove a key, but the frame is not a PROOF.
     #[error("{0} frame where a proof was due")]
     ProofMissing(Op),
-    /// A proof of no known step, or not of its step's length.
+    /// A PROOF has an unknown step, or the wrong length for its step.
     #[error("a proof of unknown step {0}")]
     ProofStep(u8),
     /// The peer agreed to more of the extension than it was offered.
     #[error("the peer agreed to an extension that it was not offered")]
     OfferNotAsked,
-    /// The private data of a connectionless endpoint's handshake is too short, or its block of the
-    /// extension is.
+    /// The private data of a connectionless endpoint's handshake, or its extension block, is too
+    /// short.
     #[error("{0} bytes of private data where a connectionless endpoint's were due")]
     PeerData(usize),
     /// Another version of the control frame, or no control frame at all.
@@ -197,7 +197,7 @@ pub(crate) enum WireError {
 
 impl WireError {
     /// Returns the kind that an endpoint reports. Errors of the handshake have the kinds of
-    /// libfabric's `tcp` provider: FI_ENOPROTOOPT, save that a reply of unknown type counts as a
+    /// libfabric's `tcp` provider: FI_ENOPROTOOPT, except that a reply of unknown type counts as a
     /// refusal.
     pub(crate) fn kind(self) -> ErrorKind {
         match self {
@@ -235,7 +235,7 @@ impl From<WireError> for Error {
     }
 }
 
-/// Returns what the first byte of a connection suggests, where a control frame's version was due.
+/// Guesses the peer's protocol from the first byte, which is not a control frame's version.
 fn another_protocol(first: u8) -> String {
     let what = match first {
         b'H' | b'G' | b'P' | b'D' | b'O' => "the peer speaks HTTP, as it seems",

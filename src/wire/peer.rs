@@ -1,5 +1,5 @@
-//! The private data with which connectionless endpoints connect: eight bytes of libfabric's, and
-//! behind them, between endpoints of this library, the offer of the extension (`docs/extension.md`,
+//! The private data with which connectionless endpoints connect: libfabric's eight bytes and,
+//! between endpoints of this library, the offer of the extension after them (`docs/extension.md`,
 //! section 1).
 //!
 //! ```text
@@ -10,13 +10,13 @@
 //! ```
 //!
 //! The first four of the `n` bytes are the offer. If it has [`CONTEXTS`](Capabilities::CONTEXTS),
-//! six more bytes name the contexts that are to be connected, and the port. The port before the
-//! block is 0 then: libfabric knows the peer by that port, and would end the connection that it has
-//! with the endpoint for one of another context.
+//! six more bytes name the contexts to connect, and the port. The port in libfabric's part is then
+//! 0: libfabric identifies a peer by that port, and would end its connection with the endpoint in
+//! favour of one with another context.
 //!
-//! A request carries the highest version of its sender, its listening port, and a number that
-//! changes with each restart (libfabric takes its process identifier). The response echoes the
-//! port, carries the number of its own sender, and says by bit 7 that the version was understood.
+//! A request carries the sender's highest version, its listening port, and a number that changes
+//! with each restart (libfabric uses its process identifier). The response echoes the port, carries
+//! its own sender's number, and its bit 7 confirms that the version was understood.
 
 use std::num::NonZeroU32;
 
@@ -29,15 +29,14 @@ const PLAIN_SIZE: usize = 8;
 const OFFER_SIZE: usize = 4;
 /// Bytes of the contexts' names and the port, behind the offer.
 const CONTEXTS_SIZE: usize = 6;
-/// The version spoken here: with rendezvous.
+/// The version of this library: with rendezvous.
 const VERSION: u8 = 1;
 /// Bit of a response: the version was understood.
 const UNDERSTOOD: u8 = 0x80;
 /// The features that are known: bit 0, "never connect to me".
 const FEATURES: u8 = 0x01;
 
-/// Which context of the requester is to be connected with which one of the other side
-/// (`fi_rx_addr`).
+/// The requester's context and the other side's context that are to be connected (`fi_rx_addr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NamedContexts {
     pub(crate) from: u16,
@@ -72,12 +71,12 @@ pub(crate) struct PeerData {
     port: u16,
     incarnation: u32,
     offer: Option<ExtensionOffer>,
-    /// The first ones, unless the offer has [`Capabilities::CONTEXTS`].
+    /// Both 0, unless the offer has [`Capabilities::CONTEXTS`].
     contexts: NamedContexts,
 }
 
 impl PeerData {
-    /// A request by the endpoint that listens at `port`.
+    /// Creates the request of an endpoint that listens at `port`.
     pub(crate) fn request(
         port: u16,
         incarnation: NonZeroU32,
@@ -93,15 +92,15 @@ impl PeerData {
         }
     }
 
-    /// Returns the same request between these contexts; its offer has to name contexts if they are
-    /// not the first ones.
+    /// Returns the request with these contexts. Unless they are the first ones, the offer has to
+    /// name contexts.
     pub(crate) fn between(self, contexts: NamedContexts) -> Self {
         debug_assert!(contexts == NamedContexts::FIRST || self.names_contexts());
         PeerData { contexts, ..self }
     }
 
-    /// Returns the response to this request. `offer`: the answer to its offer; `None` if it had
-    /// none, so that a C peer never gets more than it knows.
+    /// Returns the response to this request. `offer`: the answer to the request's offer; `None` if
+    /// there was none, so that a C peer gets no more than it knows.
     pub(crate) fn response(&self, incarnation: NonZeroU32, offer: Option<ExtensionOffer>) -> Self {
         debug_assert!(offer.is_none() || self.offer.is_some(), "an answer only");
         PeerData {
@@ -117,13 +116,13 @@ impl PeerData {
         }
     }
 
-    /// Returns the same request or response, after which no message may be announced.
+    /// Returns the request or response with a version that rules out announcements.
     pub(crate) fn without_announcements(self) -> Self {
         PeerData { version: 0, ..self }
     }
 
-    /// Reads the private data of a peer. Bytes behind the first eight are skipped unless they begin
-    /// with our magic.
+    /// Reads a peer's private data. Bytes after the first eight are skipped unless they begin with
+    /// our magic.
     pub(crate) fn read(data: &[u8]) -> Result<Self, WireError> {
         let wrong = WireError::PeerData(data.len());
         let (plain, block) = data.split_first_chunk::<PLAIN_SIZE>().ok_or(wrong)?;
@@ -169,7 +168,7 @@ impl PeerData {
         data
     }
 
-    /// The eight bytes that C peers know, as they stand: a reject carries those of its request.
+    /// Returns the eight bytes that C peers know. A reject carries those of its request.
     pub(crate) fn plain(&self) -> [u8; PLAIN_SIZE] {
         let port = match self.names_contexts() {
             false => self.port,
@@ -181,8 +180,7 @@ impl PeerData {
     }
 
     /// Returns the private data of a reject of this request: the request's bytes. If the request
-    /// had an offer, the rejecter's own stands in its place (a key or nothing), with its own
-    /// incarnation.
+    /// had an offer, the rejecter's incarnation and offer (a key or nothing) replace the request's.
     pub(crate) fn reject(&self, incarnation: NonZeroU32, has_key: bool) -> Vec<u8> {
         let capabilities = match has_key {
             true => Capabilities::AUTH,
@@ -192,7 +190,7 @@ impl PeerData {
     }
 
     /// Returns the private data of a reject because the context that this request names does not
-    /// exist. It does not reveal whether the rejecter has a key, nor anything else of what it has.
+    /// exist. The reject does not reveal whether the rejecter has a key, or anything else of it.
     pub(crate) fn reject_context(&self, incarnation: NonZeroU32) -> Vec<u8> {
         let proves = self.offer.is_some_and(ExtensionOffer::proves_key);
         let capabilities = match proves {
@@ -219,7 +217,7 @@ impl PeerData {
         self.contexts
     }
 
-    /// True if contexts are named; in a reject: the context that was asked for does not exist.
+    /// True if contexts are named. In a reject: the requested context does not exist.
     pub(crate) fn names_contexts(&self) -> bool {
         self.offer.is_some_and(ExtensionOffer::names_contexts)
     }
@@ -233,7 +231,7 @@ impl PeerData {
         self.version & UNDERSTOOD != 0 && self.number() >= 1
     }
 
-    /// The port at which the requester listens. With its IP it is the peer's identity.
+    /// The port at which the requester listens. Port and IP address are the peer's identity.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -254,12 +252,12 @@ impl PeerData {
     }
 }
 
-/// The private data of a reject that RXM understands (the layer on top of this protocol that
-/// libfabric's `tcp` before 1.18 has instead): its version, and no particular reason.
+/// The private data of a reject that RXM understands: its version, and no particular reason.
+/// (libfabric's `tcp` before 1.18 has RXM, a layer on top of this protocol, instead.)
 pub(crate) const RXM_REJECT: [u8; 2] = [1, 1];
 
-/// True if this is the private data of RXM, whose request this protocol can answer only by a reject
-/// with [`RXM_REJECT`].
+/// True if this is the private data of RXM. This protocol can answer such a request only by a
+/// reject with [`RXM_REJECT`].
 pub(crate) fn is_rxm_request(data: &[u8]) -> bool {
     const SIZE: usize = 24;
     let starts = matches!(data, [1, 1 | 2, 4, 3, ..]);

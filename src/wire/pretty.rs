@@ -1,4 +1,4 @@
-//! One line per frame, for traces. No key and no private data is ever shown.
+//! Formats a frame as one line, for traces. No line shows a key or private data.
 
 use std::fmt;
 

@@ -1,19 +1,19 @@
-//! The pieces of remote memory that a read, a write or an atomic operation is about.
+//! The pieces of remote memory that a read, a write or an atomic operation accesses.
 
 use std::fmt;
 
 use super::WireError;
 use crate::limits::{HEADER_SIZE_MAX, RMA_IOV_LIMIT};
 
-/// Most bytes the segments of one operation may have together. Whatever header goes before them,
-/// the length of the frame that carries them stays below 2^64.
+/// Largest sum of the segments' lengths of one operation. With any header, the length of the frame
+/// stays below 2^64.
 const SEGMENTS_LEN_MAX: u64 = u64::MAX - HEADER_SIZE_MAX as u64;
 
-/// A piece of the receiver's memory that a read or write is about (`struct fi_rma_iov`). Whether
-/// it exists and may be touched is for the receiver's region table to say.
+/// A piece of the receiver's memory that a read or write accesses (`struct fi_rma_iov`). The
+/// receiver's region table decides whether it exists and may be accessed.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RemoteSegment {
-    /// Where it starts: offset into the region, or virtual address, by the receiver's domain.
+    /// Start: offset into the region, or virtual address, by the receiver's domain.
     pub(crate) addr: u64,
     /// Bytes; 0 is legal.
     pub(crate) len: u64,
@@ -22,7 +22,7 @@ pub(crate) struct RemoteSegment {
 }
 
 impl fmt::Debug for RemoteSegment {
-    /// Leaves the key out: who knows it may use the memory.
+    /// Leaves the key out: a reader of the key could use the memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteSegment")
             .field("addr", &self.addr)
@@ -33,18 +33,19 @@ impl fmt::Debug for RemoteSegment {
 
 /// The one to four segments of a read or write, in payload order.
 ///
-/// Invariants: their lengths add up to at most 2^64 - 121; several are two to four.
+/// Invariants: the lengths add up to at most 2^64 - 121; `Several` has two to four segments.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Segments {
-    /// The usual case, which takes no allocation.
+    /// The usual case, without an allocation.
     One(RemoteSegment),
-    /// Boxed, so that headers, which are moved a lot, stay small.
+    /// Boxed, so that headers, which are moved often, stay small.
     Several(Box<[RemoteSegment]>),
 }
 
 impl Segments {
-    /// These segments, or [`WireError::SegmentCount`] when there are none or more than
-    /// [`RMA_IOV_LIMIT`], or [`WireError::SegmentsOverflow`] when no frame could carry their bytes.
+    /// Creates the list, or fails with [`WireError::SegmentCount`] for none or more than
+    /// [`RMA_IOV_LIMIT`] segments, or with [`WireError::SegmentsOverflow`] if no frame could carry
+    /// their bytes.
     pub(crate) fn new(segments: &[RemoteSegment]) -> Result<Self, WireError> {
         if !(1..=RMA_IOV_LIMIT).contains(&segments.len()) {
             return Err(WireError::SegmentCount(segments.len()));
@@ -60,7 +61,7 @@ impl Segments {
         })
     }
 
-    /// The segments, first one first; never empty.
+    /// Returns the segments in order; never empty.
     pub(crate) fn as_slice(&self) -> &[RemoteSegment] {
         match self {
             Segments::One(one) => std::slice::from_ref(one),
@@ -73,7 +74,7 @@ impl Segments {
         self.as_slice().iter().map(|segment| segment.len).sum()
     }
 
-    /// Cuts the segments to `len` bytes in total, in order. Returns how many bytes they lack.
+    /// Cuts the segments to `len` bytes in total, in order. Returns how many bytes are missing.
     pub(crate) fn cut_to(&mut self, len: u64) -> u64 {
         let segments = match self {
             Segments::One(one) => std::slice::from_mut(one),

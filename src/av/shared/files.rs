@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Whether a vector existed when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileOrigin {
-    /// No process had it open: the files that were left of it are removed.
+    /// No process had the vector open; files that were left of it have been removed.
     Created,
     Existing,
 }
@@ -85,9 +85,9 @@ pub(super) fn open(wanted: &SharedVectorConfig<'_>) -> Result<(Opening, File)> {
 }
 
 impl Opening {
-    /// Makes this process one of those that have the vector open.
+    /// Makes this process a member: one that has the vector open.
     pub(super) fn finish(self) -> Result<Membership> {
-        // No other process can take the lock exclusively meanwhile: that needs the gate.
+        // No other process can take the lock exclusively meanwhile, since that needs the gate.
         if !try_lock(&self.members, FlockOperation::NonBlockingLockShared)? {
             let message = "name: the shared address vector is locked by no member of it";
             return Err(Error::new(ErrorKind::Again, message));
@@ -101,7 +101,7 @@ impl Opening {
 }
 
 /// Keeps a vector in existence. The last membership to be dropped removes the vector's files; if
-/// its process is killed, the next process that opens the name does.
+/// its process is killed, the next process that opens the name removes them.
 ///
 /// A forked child inherits its parent's lock with the descriptor, and could get it exclusively, as
 /// if no process had the vector open. So it removes nothing: the files are its parent's to remove.

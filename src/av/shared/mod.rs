@@ -73,7 +73,8 @@ pub(super) struct SharedStore {
 #[derive(Debug)]
 struct TableSnapshot {
     table: Table,
-    /// The header's count of changes when they were read; `None`: they have to be read again.
+    /// The header's count of changes when the records were read; `None`: they have to be read
+    /// again.
     read_at: Option<u64>,
 }
 
@@ -223,7 +224,7 @@ impl SharedStore {
         if !snapshot.is_of(&header) {
             snapshot.read_all(&self.file, self.vector)?;
         }
-        // Until everything is written; after a failure the records are read again.
+        // `None` until everything is written, so that the records are read again after a failure.
         snapshot.read_at = None;
         let mut touched = Vec::new();
         let result = change(&mut snapshot.table, &mut touched)?;
@@ -308,7 +309,7 @@ fn damaged(why: &'static str) -> Error {
     Error::new(ErrorKind::Incompatible, message)
 }
 
-/// Reads as many bytes as there are.
+/// Reads until `bytes` is full or the file ends, and returns the number of bytes read.
 fn read(file: &File, bytes: &mut [u8], offset: u64) -> Result<usize> {
     let mut read = 0;
     while read < bytes.len() {

@@ -1,5 +1,5 @@
 //! The bytes of a shared vector's file: a header of 64 bytes, then one record of 64 bytes for each
-//! index. Numbers are little-endian; what is not named is 0.
+//! index. Numbers are little-endian; all bytes not named here are 0.
 //!
 //! ```text
 //! header  0 magic "tofabav1"   8 vector (4)   12 type   13 changing   16 map_addr (8)

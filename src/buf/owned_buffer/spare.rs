@@ -24,7 +24,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// Takes a `BytesMut` to be received into, likewise.
+    /// As [`to_fill`](Self::to_fill), for a `BytesMut`.
     #[inline]
     pub(in crate::buf) fn to_fill_bytes(mut buffer: BytesMut) -> OwnedBuffer {
         if !buffer.is_empty() || buffer.capacity() == 0 {
@@ -47,7 +47,8 @@ impl OwnedBuffer {
     }
 
     /// Records that a range, which must lie within, was written through the span. In offered
-    /// capacity it counts only if it begins within the bytes written before, or where they end.
+    /// capacity the range counts only if it begins within the bytes written before, or where they
+    /// end.
     ///
     /// # Safety
     /// All bytes of the range have been written.
@@ -79,8 +80,8 @@ impl OwnedBuffer {
         }
     }
 
-    /// Cuts offered capacity to the bytes received, which must lie within, when the operation has
-    /// ended: it is a buffer of this length from now on, and never of more bytes than were written.
+    /// Cuts offered capacity to the `received` bytes, which must lie within, when the operation has
+    /// ended. From now on this is the length of the buffer, which never exceeds the bytes written.
     /// Any other buffer keeps its length.
     #[inline]
     pub(in crate::buf) fn cut_spare(&mut self, received: usize) {

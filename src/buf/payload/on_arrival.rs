@@ -1,5 +1,5 @@
-//! Memory of a receive that does not know how long its message will be: allocated when the
-//! message comes, with the message's length, up to a limit that the application chose.
+//! Memory of a receive that does not know how long its message will be: allocated when the message
+//! arrives, with the message's length, up to a limit that the application chose.
 
 use bytes::Bytes;
 
@@ -9,17 +9,17 @@ use crate::buf::memory::Memory;
 use crate::buf::traits::Convert;
 use crate::limits::UNEXPECTED_ALLOCATION_UNCHECKED_MAX;
 
-/// The memory for a message that comes.
+/// The memory for a message that will arrive.
 #[derive(Debug)]
 pub(super) struct OnArrival {
     pub(super) memory: Option<Memory>,
-    /// Most bytes that it may have.
+    /// Length of the longest message, in bytes.
     max: usize,
 }
 
 impl Payload {
     /// Memory for a message of at most `max` bytes, to be allocated when its length is known. When
-    /// the operation ends it is `Bytes` of what was received.
+    /// the operation ends, it becomes `Bytes` with the received bytes.
     pub(crate) fn on_arrival(max: usize) -> Self {
         Payload {
             parts: Parts::OnArrival(Box::new(OnArrival { memory: None, max })),
@@ -27,13 +27,13 @@ impl Payload {
         }
     }
 
-    /// True if it is such memory.
+    /// True if the memory is allocated on arrival.
     pub(crate) fn is_on_arrival(&self) -> bool {
         matches!(self.parts, Parts::OnArrival(_))
     }
 
-    /// Returns how many bytes of a message fit, whose length is `len` as the peer says. Memory that
-    /// is allocated on arrival is allocated here.
+    /// Returns how many bytes fit of a message whose length is `len`, as stated by the peer. Memory
+    /// that is allocated on arrival is allocated here.
     #[inline]
     pub(crate) fn room_for(&mut self, len: u64) -> usize {
         match usize::try_from(len) {
@@ -48,15 +48,15 @@ impl Payload {
     fn make_room(&mut self, len: u64) -> usize {
         if let Parts::OnArrival(arrival) = &mut self.parts {
             let max = arrival.max as u64;
-            // The memory of a message that broke off was smaller.
+            // The memory of an earlier message that broke off may be smaller.
             arrival.memory = zeroed(len.min(max)).map(|bytes| Memory::Owned(bytes.into()));
             self.len = arrival.memory.as_ref().map_or(0, Memory::len);
         }
         self.len
     }
 
-    /// Receives the first `len` bytes of a message that came before: takes over its memory, if that
-    /// is all that is wanted, or copies the bytes. Returns how many fit.
+    /// Receives the first `len` bytes of a message that arrived before: takes over the message's
+    /// memory, if it has exactly these bytes, or copies them. Returns how many fit.
     pub(crate) fn take_message(
         &mut self,
         message: Payload,
@@ -82,7 +82,7 @@ impl Payload {
         Ok(fits)
     }
 
-    /// Ends the operation with so many bytes received, which become `Bytes`.
+    /// Ends the operation after `received` bytes, which become `Bytes`.
     #[cold]
     pub(super) fn end_arrival(&mut self, received: usize) {
         let memory = self.take().into_single();
@@ -93,7 +93,7 @@ impl Payload {
     }
 }
 
-/// Copies bytes to new memory; `None` if there is none.
+/// Copies bytes to new memory; `None` if the system has none.
 pub(crate) fn try_copied(bytes: &[u8]) -> Option<Payload> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len()).ok()?;

@@ -25,8 +25,8 @@ pub use register::{CacheRegister, CacheRegistration};
 /// many buffers.
 ///
 /// The cache is explicit: you pass it memory that all its owners share ([`SharedMemory`]), so a
-/// registration that is found by address is always one of the memory that is there now. It does not
-/// intercept functions of the C library, and works with any allocator. (An
+/// registration that is found by its address always covers the memory that is now at that address.
+/// It does not intercept functions of the C library, and works with any allocator. (An
 /// [`AddressRange`](crate::buf::AddressRange) owns no memory; [`CacheWatch`] determines how the
 /// cache learns that it was unmapped.) A registration keeps its memory alive. The cache removes an
 /// idle registration when
@@ -79,8 +79,8 @@ impl RegistrationCache {
     }
 
     /// Removes every registration of any part of this range of memory. The owner of the memory
-    /// calls it before the memory changes or goes away. Registrations in use end with their last
-    /// handle. Returns the number of registrations.
+    /// calls this before the memory changes or is freed. Registrations in use end with their last
+    /// handle. Returns the number of removed registrations.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the range is not entirely within the memory.
@@ -98,17 +98,17 @@ impl RegistrationCache {
         self.shared.clear()
     }
 
-    /// Its statistics.
+    /// Statistics of the cache.
     pub fn stats(&self) -> CacheStats {
         self.shared.stats()
     }
 
-    /// The largest total size in bytes of the regions that it tracks; `None`: no limit.
+    /// The largest total size in bytes of the regions that the cache tracks; `None`: no limit.
     pub fn max_size(&self) -> Option<usize> {
         Some(self.shared.settings().size_max).filter(|max| *max < usize::MAX)
     }
 
-    /// The largest number of regions that it tracks.
+    /// The largest number of regions that the cache tracks.
     pub fn max_count(&self) -> usize {
         self.shared.settings().count_max
     }
@@ -128,7 +128,7 @@ impl RegistrationCache {
         self.shared.settings().watch
     }
 
-    /// The domain whose registrations it caches.
+    /// The domain whose registrations the cache holds.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }

@@ -1,4 +1,4 @@
-//! Asking a cache, and what a miss registers.
+//! Requests to a cache, and the registration of a range that the cache does not have.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -94,8 +94,8 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     /// Returns the region within this call.
     ///
     /// # Errors
-    /// The errors of awaiting it, and [`ErrorKind::BadState`] if a registration is necessary and
-    /// the domain is bound with `REG_MR`, which makes all registrations asynchronous.
+    /// The errors of awaiting the request, and [`ErrorKind::BadState`] if a registration is
+    /// necessary and the domain is bound with `REG_MR`, which makes all registrations asynchronous.
     pub fn now(self) -> Result<CachedRegion> {
         match self.find()? {
             Some(region) => Ok(region),

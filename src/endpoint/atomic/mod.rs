@@ -256,7 +256,7 @@ impl<R> FetchAtomic<R> {
     }
 }
 
-/// The methods of both builders: setters, and the forms in which they post.
+/// The methods of both builders: setters, and the forms of posting.
 macro_rules! atomic_forms {
     ($builder:ident $(<$results:ident>)?, $output:ty) => {
         impl$(<$results: AtomicResults>)? $builder$(<$results>)? {
@@ -361,7 +361,7 @@ macro_rules! atomic_forms {
             }
         }
 
-        /// Shows what, and on how much, but no numbers.
+        /// Shows the operation and its size, but no numbers.
         impl$(<$results>)? fmt::Debug for $builder$(<$results>)? {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_tuple(stringify!($builder)).field(&self.0).finish()
@@ -419,7 +419,7 @@ impl<R: AtomicResults> PostedAtomic<R> {
         self.op.id()
     }
 
-    /// How far it has got.
+    /// How far the operation has got.
     pub fn phase(&self) -> Phase {
         self.op.phase()
     }
@@ -452,8 +452,8 @@ impl<R> fmt::Debug for PostedAtomic<R> {
     }
 }
 
-/// The future of an atomic operation that was posted by awaiting it: that of the
-/// [posted operation](PostedAtomic), or of the error if it could not be posted.
+/// The future of an atomic operation that was posted by awaiting it: it returns the result of the
+/// [posted operation](PostedAtomic), or the error if posting failed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

@@ -50,8 +50,8 @@ pub trait AtomicValue: sealed::Value + FromBytes + IntoBytes + Immutable {
 pub trait Operands: sealed::IntoOperands {
     /// The type of the numbers.
     type Value: AtomicValue;
-    /// What an operation that fetches returns: as many numbers, in the same form; for a region's
-    /// numbers, a `Vec`.
+    /// What an operation that fetches returns: as many numbers as there are operands, in the same
+    /// form; for a region's numbers, a `Vec`.
     type Results: AtomicResults;
 }
 

@@ -195,12 +195,11 @@ impl DgramEndpointBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] without an address vector, for a size out of range, or for an
-    /// address vector, a queue or a counter of another domain, unless this one is a
-    /// [peer](crate::domain::DomainBuilder::peer_of) of that;
-    /// [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for the local address;
-    /// [`ErrorKind::Unsupported`] in a domain with an authorization key; [`ErrorKind::BadState`] if
-    /// the domain, the address vector, a queue or a counter is closed; [`ErrorKind::DriverGone`] if
-    /// the domain's runtime has ended.
+    /// address vector, a queue or a counter of another domain, unless this domain is a
+    /// [peer](crate::domain::DomainBuilder::peer_of) of that one; [`ErrorKind::AddressInUse`] and
+    /// [`ErrorKind::AddressNotAvailable`] for the local address; [`ErrorKind::Unsupported`] in a
+    /// domain with an authorization key; [`ErrorKind::BadState`] if the domain, the address vector,
+    /// a queue or a counter is closed; [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<DgramEndpoint> {
         for (size, max, name) in [
             (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),

@@ -132,7 +132,7 @@ impl RdmEndpointBuilder {
 
     /// Messages longer than this are announced first, and sent when a receive requests them
     /// (rendezvous). The peer then need not store them before, at the cost of one round trip.
-    /// Default: 64 KiB. Peers that do not support rendezvous are sent such messages directly.
+    /// Default: 64 KiB. Such messages are sent directly to peers that do not support rendezvous.
     pub fn rendezvous_min(mut self, bytes: usize) -> Self {
         self.rendezvous_min = bytes;
         self
@@ -142,10 +142,9 @@ impl RdmEndpointBuilder {
     /// [`ErrorKind::TooLarge`] at both ends; a peer without the extension only sees the end.
     /// Default: no limit (`FI_OPT_MAX_MSG_SIZE`, `FI_OPT_MAX_TAGGED_SIZE`).
     ///
-    /// When to use it, and at which price:
     /// [`max_message_size`](crate::ep::SharedReceiveContextBuilder::max_message_size) of receive
-    /// contexts. Connections of such an endpoint are not closed for being
-    /// [idle](Self::idle), since a message that crosses the close would be lost.
+    /// contexts explains when to use a limit, and its cost. Connections of such an endpoint are not
+    /// closed for being [idle](Self::idle), since a message that crosses the close would be lost.
     #[doc(alias("FI_OPT_MAX_MSG_SIZE", "FI_OPT_MAX_TAGGED_SIZE"))]
     pub fn max_message_size(mut self, bytes: usize) -> Self {
         self.max_message_size = Some(bytes);
@@ -167,8 +166,9 @@ impl RdmEndpointBuilder {
     }
 
     /// The number of peers that may be connected without being in the address vector; each takes a
-    /// descriptor and some memory. Further ones are rejected. A host may have as many as are left
-    /// for all others, at most half of them. Default: 65,536; 0 admits only peers in the vector.
+    /// descriptor and some memory. Further ones are rejected. One host may have only as many as
+    /// remain free for all other hosts, so at most half of them. Default: 65,536; 0 admits only
+    /// peers in the vector.
     pub fn strangers_max(mut self, peers: usize) -> Self {
         self.strangers_max = peers;
         self
@@ -188,8 +188,9 @@ impl RdmEndpointBuilder {
     /// # Errors
     /// - [`ErrorKind::InvalidArgument`] for a size, a limit or a [`Liveness`](crate::ep::Liveness)
     ///   that is out of range, for a queue, a counter or an address vector of another domain,
-    ///   unless this one is a [peer](crate::domain::DomainBuilder::peer_of) of that, and for an
-    ///   authorization key without the [`extension`](Self::extension), which is needed to prove it.
+    ///   unless this domain is a [peer](crate::domain::DomainBuilder::peer_of) of that one, and for
+    ///   an authorization key without the [`extension`](Self::extension), which is needed to prove
+    ///   it.
     /// - [`ErrorKind::Unsupported`] for the keys of an address vector in a domain that was opened
     ///   without them, or if the vector has none.
     /// - [`ErrorKind::LimitReached`] if the vector has more keys than the domain's

@@ -43,7 +43,7 @@ pub(super) fn open_contexts(
     // `[::]` is all addresses, those of IPv4 among them.
     let is_ipv6_only = address.is_ipv6() && !address.ip().is_unspecified();
     if domain.info().address_format == AddressFormat::SockaddrIn && is_ipv6_only {
-        // It would listen, but its vector could contain no peer that it reaches.
+        // The endpoint would listen, but its vector could contain no peer that it can reach.
         let message = format!(
             "listen_at: {address} is an IPv6 address, and the domain's are IPv4: open the fabric \
              with Hints::address_format(AddressFormat::SockaddrIn6)"

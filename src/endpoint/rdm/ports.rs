@@ -13,7 +13,7 @@ use crate::progress::Port;
 use crate::sync::Lock;
 
 pub(super) struct Ports {
-    /// The highest bits of addresses, which name a context of the peer.
+    /// How many of the highest bits of an address name a context of the peer.
     context_bits: u32,
     /// By context, then by index. Most endpoints use only context 0.
     slots: Lock<SmallVec<[Vec<Option<Slot>>; 1]>>,
@@ -41,7 +41,7 @@ impl Ports {
         (usize::from(context), addr.index())
     }
 
-    /// Returns the port of this address, if no address was removed since it was noted.
+    /// Returns the port of this address, if no address was removed since the port was noted.
     pub(super) fn get(&self, addr: FabricAddr, removals: u64) -> Option<Arc<Port>> {
         let slots = self.slots.lock("find a port");
         let (context, index) = self.place_of(addr);

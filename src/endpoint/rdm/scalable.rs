@@ -38,9 +38,9 @@ type BindContext = Box<dyn FnMut(usize, RdmEndpointBuilder) -> RdmEndpointBuilde
 /// [`Incompatible`](ErrorKind::Incompatible). An operation to a context that the peer does not have
 /// or has closed fails with [`AddressNotAvailable`](ErrorKind::AddressNotAvailable).
 ///
-/// Clones are handles to the same endpoint. It is closed with the last handle of it and of its
-/// contexts. A context that is [shut down](RdmEndpoint::shutdown), or whose last handle is dropped
-/// after the endpoint's, is closed alone.
+/// Clones are handles to the same endpoint. It is closed when the last handle of the endpoint and
+/// its contexts is dropped. A context that is [shut down](RdmEndpoint::shutdown), or whose last
+/// handle is dropped after the endpoint's, is closed without the others.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

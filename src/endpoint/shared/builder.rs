@@ -123,11 +123,11 @@ impl SharedReceiveContextBuilder {
     /// receive, or a part of a multi-receive buffer, until it is complete or its connection ends.
     ///
     /// The price: a message that has not arrived as a whole is kept in memory of its connection, at
-    /// most this many bytes, and copied once more. In both directions nothing is announced, so that
-    /// [`rendezvous_min`](Self::rendezvous_min) has no effect and `match_complete` is not
-    /// supported, and nothing is held back for want of receives: a message that finds neither a
-    /// receive nor [room](Self::unexpected_bytes) stops its connection, RMA included, until there
-    /// is one.
+    /// most this many bytes, and copied once more. In both directions no message is announced, so
+    /// that [`rendezvous_min`](Self::rendezvous_min) has no effect and `match_complete` is not
+    /// supported, and no message is held back for lack of a receive: a message that finds neither a
+    /// receive nor [room](Self::unexpected_bytes) stops its connection, RMA included, until it
+    /// finds one.
     #[doc(alias("FI_OPT_MAX_MSG_SIZE"))]
     pub fn max_message_size(mut self, bytes: usize) -> Self {
         self.max_message_size = Some(bytes);
@@ -146,8 +146,8 @@ impl SharedReceiveContextBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size out of range, or for a queue or a counter of
-    /// another domain, unless this one is a [peer](crate::domain::DomainBuilder::peer_of) of that;
-    /// [`ErrorKind::BadState`] if the domain, the queue or the counter is closed;
+    /// another domain, unless this domain is a [peer](crate::domain::DomainBuilder::peer_of) of
+    /// that one; [`ErrorKind::BadState`] if the domain, the queue or the counter is closed;
     /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<SharedReceiveContext> {
         if !(1..=RECEIVE_SIZE_MAX).contains(&self.size) {

@@ -1,29 +1,29 @@
 //! Registrations of one kind, by their addresses.
 //!
 //! Invariant, unless the index is exact: no registration lies within another. So their ends are in
-//! the order of their starts, and if a registration covers a range, the last one that begins at or
-//! before it does.
+//! the order of their starts, and if any registration covers a range, the last one that begins at
+//! or before the range does.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::mr::Access;
 
-/// The properties that registrations must share to stand for each other.
+/// The properties that a request and a registration must share so that one can serve the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) access: Access,
     /// The bytes may be written to. Writable and read-only bytes form no region together.
     pub(crate) writable: bool,
-    /// The caller answers for the memory; else its owners keep it there.
+    /// The caller guarantees that the memory stays mapped; otherwise its owners keep it allocated.
     pub(crate) unowned: bool,
 }
 
-/// The registrations of one kind: their places in the cache's list.
+/// The registrations of one kind, as places in the cache's list.
 #[derive(Debug)]
 pub(super) struct Index {
     kind: Kind,
-    /// A registration serves the very range it was made for, and no part of it.
+    /// A registration serves exactly the range it was made for, and no part of it.
     exact: bool,
     by_addresses: BTreeMap<(usize, usize), usize>,
 }
@@ -61,7 +61,7 @@ impl Index {
         self.by_addresses.remove(&(range.start, range.end));
     }
 
-    /// Returns the registrations that one of this range makes needless.
+    /// Returns the registrations that a registration of this range replaces.
     pub(super) fn within(&self, range: &Range<usize>) -> Vec<usize> {
         if self.exact {
             return Vec::new();
@@ -80,7 +80,7 @@ impl Index {
             .collect()
     }
 
-    /// Returns the registrations with a byte of this range, or one right beside it.
+    /// Returns the registrations that overlap this range or are adjacent to it.
     pub(super) fn touching(&self, range: &Range<usize>) -> Vec<usize> {
         self.before(range.end.saturating_add(1))
             .take_while(|(end, _)| *end >= range.start)

@@ -1,25 +1,25 @@
 //! The registration cache (`fi_mr(3)`, "memory registration cache"): registrations that outlive
-//! their use, found again by their addresses. It is explicit: nothing is cached that was not asked
-//! of a cache, and no function of the C library or of an allocator is replaced.
+//! their use, found again by their addresses. It is explicit: only requests to a cache are cached,
+//! and no function of the C library or of an allocator is replaced.
 //!
-//! Why an address is enough to find a registration. Of memory that its owners share, a registration
-//! is one more owner, so the bytes at its addresses are those that were registered. For an address
-//! range the caller guarantees it; a notice that the memory was unmapped, from the kernel or from
-//! the caller, ends its registrations.
+//! Why an address is enough to find a registration. Owned memory has shared owners, and a
+//! registration is one of them, so its addresses still hold the bytes that were registered. For an
+//! address range the caller guarantees this; a notice from the kernel or the caller that the memory
+//! was unmapped ends its registrations.
 //!
-//! A registration without a handle is *idle*. If peers have rights to it its gate is parked, so
-//! that its key grants no access while the application does not use it. Only idle registrations are
-//! evicted.
+//! A registration without a handle is *idle*. If peers have rights to an idle registration, its
+//! gate is parked, so that its key grants no access while the application does not use it. Only
+//! idle registrations are evicted.
 //!
-//! Invariants: `count` and `size` are those of the registrations that the cache keeps track of, and
-//! within the settings. Regions are dropped with the lock released, since their memory may be the
-//! application's to drop; so are handles, which take the lock.
+//! Invariants: `count` and `size` cover the registrations that the cache tracks, and are within the
+//! settings. Regions are dropped after the lock is released, since dropping their memory may run
+//! code of the application; so are handles, whose drop takes the lock.
 //!
 //! A cached region is one more owner of its memory (a window, `buf/shared.rs`), so its addresses
-//! mean the same bytes as long as it exists. It gives nothing back and cannot be quiesced. Address
+//! mean the same bytes as long as it exists. It returns no buffers and cannot be quiesced. Address
 //! ranges are watched with userfaultfd (`buf/watch.rs`: one thread of the process, which allocates
-//! nothing); notices are heeded before every lookup. Applications use the cache through
-//! `domain/cache`.
+//! nothing); the cache applies the notices before every lookup of an address range. Applications
+//! use the cache through `domain/cache`.
 
 mod index;
 #[cfg(loom)]
@@ -59,7 +59,7 @@ impl FreshRegion {
     }
 }
 
-/// State that all handles of a cache share.
+/// The state that all handles of a cache share.
 pub(crate) struct Shared {
     settings: Settings,
     state: Lock<State>,
@@ -96,7 +96,7 @@ impl Shared {
         stats
     }
 
-    /// How many registrations it takes without growing.
+    /// How many registrations the cache can hold without growing.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.state.lock("test").members.0.capacity()
@@ -161,7 +161,7 @@ impl Shared {
         windows.push(window);
         let windows = join_windows(windows);
         if windows.len() > CACHE_PIECES_MAX {
-            // Too many segments: register the requested range alone, cut out of them.
+            // Too many segments: register the requested range alone, cut out of the windows.
             let part = windows.iter().filter(|it| it.overlaps(range));
             let part: Option<OwnedBuffers> = part.map(|it| it.narrowed(range)).collect();
             return (range.clone(), part.unwrap_or_default());
@@ -169,9 +169,9 @@ impl Shared {
         (merged, windows.into())
     }
 
-    /// Enters a new registration and returns a handle of the requested range. If another thread
-    /// entered one meanwhile, that one is used; if there is no room, the registration is not cached
-    /// and ends with its last handle.
+    /// Enters a new registration and returns a handle of the requested range. If another thread has
+    /// entered a registration of the range meanwhile, the handle is of that one. If there is no
+    /// room, the registration is not cached and ends with its last handle.
     pub(crate) fn insert(
         &self,
         kind: Kind,
@@ -186,10 +186,10 @@ impl Shared {
             cached.closed_by = Some(Weak::clone(&self.this));
         }
         let mut gone = Vec::new();
-        // Watch before entering it, so that no notice is missed.
+        // Watch the range before entering the registration, so that no notice is missed.
         let watched = kind.unowned.then(|| self.watch(&new.addresses));
         let mut state = self.state.lock("enter a registration");
-        // Look again: another thread may have entered one since the miss.
+        // Look again: another thread may have entered a registration since the miss.
         let found = match asked.is_empty() {
             true => None,
             false => state.find(kind, asked),
@@ -219,7 +219,7 @@ impl Shared {
         region
     }
 
-    /// Drops a handle of this registration; with the last one its gate is parked.
+    /// Drops a handle of this registration; dropping the last one parks its gate.
     fn release_handle(&self, cached: &Arc<Cached>) {
         let mut state = self.state.lock("park a registration");
         if cached.release_handle() {
@@ -296,8 +296,8 @@ impl Shared {
     }
 }
 
-/// Returns the windows of all these registrations; `None` if there is none. Makes no handles, so
-/// that idle registrations stay idle.
+/// Returns the windows of all these registrations; `None` if there is none. This makes no handles,
+/// so idle registrations stay idle.
 fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<Vec<OwnedBuffer>> {
     let mut all = Vec::new();
     for cached in neighbours {

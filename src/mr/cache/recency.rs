@@ -1,6 +1,6 @@
-//! The registrations of a cache in the order in which they were last asked for.
+//! A list of a cache's registrations in the order of their last use.
 
-/// Members, by their places, that hold the links of such a list.
+/// A collection whose members, found by their places, hold the links of the list.
 pub(super) trait Linked {
     fn link(&mut self, place: usize) -> &mut Link;
 }

@@ -9,17 +9,18 @@ use crate::mr::core::{RegionCore, access_error, check_range, local_range};
 use crate::mr::{Access, RawKey, RegionSlice, RemoteRegion};
 use crate::sync::{AtomicUsize, Ordering};
 
-/// One registration, shared by its handles and by the cache, as long as that keeps track of it.
+/// One registration, shared by its handles and, as long as the cache tracks it, by the cache.
 ///
 /// Handles are cloned from handles, or made by the cache under its lock. So a count of zero that
 /// the cache reads under its lock means that the registration is idle. The count is not that of the
-/// `Arc`: of two handles that are dropped at the same time, each may still hold its `Arc` when the
+/// `Arc`: when two handles are dropped at the same time, each may still hold its `Arc` when the
 /// other reads the count.
 pub(super) struct Cached {
     pub(super) core: RegionCore,
     pub(super) addresses: Range<usize>,
     handles: AtomicUsize,
-    /// The cache, which parks the gate with the last handle; present if peers have rights.
+    /// The cache, which parks the gate when the last handle is dropped; present if peers have
+    /// rights.
     pub(super) closed_by: Option<Weak<Shared>>,
 }
 
@@ -34,12 +35,12 @@ impl Cached {
         }
     }
 
-    /// True if it has no handle; it gets none while the cache is locked.
+    /// True if the registration has no handle. It gets no new one while the cache is locked.
     pub(super) fn is_idle(&self) -> bool {
         self.handles.load(Ordering::Acquire) == 0
     }
 
-    /// Uncounts a handle that is being dropped. True if it was the last.
+    /// Removes a handle that is being dropped from the count. True if it was the last.
     pub(super) fn release_handle(&self) -> bool {
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -48,11 +49,11 @@ impl Cached {
 /// A registered range of memory, shared by all requests to a
 /// [`RegistrationCache`](crate::domain::RegistrationCache) for it or for a part of it.
 ///
-/// Dropping the last handle does not deregister it: the cache keeps the registration for the next
-/// request, and refuses peers until then.
+/// Dropping the last handle does not deregister the range: the cache keeps the registration for the
+/// next request, and refuses peers until then.
 ///
-/// It offers only what cannot harm others that share it: it has no `deregister`, no `revoke` and no
-/// exclusive access. Offsets count from the start of the requested range.
+/// It offers only calls that cannot harm other users of the registration: it has no `deregister`,
+/// no `revoke` and no exclusive access. Offsets count from the start of the requested range.
 ///
 /// Clones are handles of the same registration.
 ///

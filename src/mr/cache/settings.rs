@@ -8,11 +8,11 @@ use crate::limits::CACHE_COUNT_DEFAULT;
 /// The bounds of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Most bytes of all regions that it keeps track of.
+    /// Largest total size in bytes of the regions that the cache tracks.
     pub(crate) size_max: usize,
-    /// Most regions that it keeps track of; zero turns it off.
+    /// Largest number of regions that the cache tracks; zero turns caching off.
     pub(crate) count_max: usize,
-    /// Regions that overlap or touch become one.
+    /// Regions that overlap or are adjacent become one.
     pub(crate) merges: bool,
     /// How the cache learns that address ranges are unmapped.
     pub(crate) watch: CacheWatch,
@@ -38,7 +38,7 @@ pub enum CacheWatch {
     /// `mremap`, `madvise`), the cache stops finding registrations of the range before the call
     /// returns, and before the range is mapped anew. Ranges that the kernel does not watch
     /// (mappings of files) are registered and not cached. In a forked child, a cache that the
-    /// parent opened finds none, and keeps none.
+    /// parent opened finds no registrations, and keeps none.
     ///
     /// A registration whose handle is held does not end then. Its key gives access to whatever is
     /// mapped at the addresses until the handle is dropped, as the caller has promised to allow

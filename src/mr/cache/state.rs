@@ -1,4 +1,4 @@
-//! The registrations of a cache, under its lock.
+//! The part of a cache that its lock protects: the registrations.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct Member {
     pub(super) cached: Arc<Cached>,
     /// The addresses of `cached`, here so that a lookup touches one cache line.
     pub(super) addresses: Range<usize>,
-    /// The index that has it.
+    /// The index that contains the entry.
     index: usize,
     /// Its gate is parked.
     parked: bool,
@@ -43,7 +43,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// True if it has no handle; it gets none while the lock is held.
+    /// True if the registration has no handle. It gets no new one while the lock is held.
     pub(super) fn is_idle(&self) -> bool {
         self.cached.is_idle()
     }
@@ -117,7 +117,7 @@ impl State {
                 gone.push(self.remove(oldest));
                 self.stats.evictions += 1;
             } else {
-                // In use: make it the newest, and look at the next.
+                // The registration is in use: make it the newest, and look at the next one.
                 self.recency.touch(&mut self.members, oldest);
                 looks += 1;
             }
@@ -140,8 +140,8 @@ impl State {
         if let Some(at) = self.indices.iter().position(|it| it.kind() == kind) {
             return at;
         }
-        // A peer's key opens the whole registration, so a peer gets the very range unless merging
-        // was asked for.
+        // A key gives a peer access to the whole registration, so registrations with rights for
+        // peers serve only exactly their range, unless merging was requested.
         let exact = kind.access.intersects(Access::REMOTE) && !settings.merges;
         self.indices.push(Index::new(kind, exact));
         self.indices.len() - 1
@@ -174,8 +174,9 @@ impl State {
         (member.cached, member.watched)
     }
 
-    /// Removes idle registrations whose memory has no other owner left and sends no notice of that.
-    /// It scans all entries whenever the cache has doubled: O(1) per request, amortized.
+    /// Removes idle registrations whose memory has no other owner left and does not notify the
+    /// cache of that. It scans all entries whenever the cache has doubled: O(1) per request,
+    /// amortized.
     pub(super) fn sweep_abandoned(&mut self, gone: &mut Vec<Removed>) {
         let (count, size) = self.swept;
         if self.stats.count <= 2 * count + CACHE_SWEEP_COUNT_MIN

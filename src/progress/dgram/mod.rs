@@ -1,7 +1,7 @@
 //! A datagram endpoint, shared by handles and driver: its operations, and its socket.
 //!
-//! One lock guards both, as with a connection. The kernel has no memory between two calls, so every
-//! operation can be taken back at any moment.
+//! One lock guards both, as with a connection. The kernel holds no buffer between two calls, so
+//! every operation can be taken back at any moment.
 
 mod posting;
 mod shutdown;
@@ -30,7 +30,6 @@ use super::port::{CounterSet, PortTimers, PortWaker};
 use super::report::Report;
 use shutdown::DgramShutdown;
 
-/// Configuration of a datagram endpoint.
 pub(crate) struct DgramConfig {
     pub(crate) socket: DatagramOptions,
     pub(crate) sizes: DgramSizes,
@@ -59,7 +58,7 @@ struct State {
     inline_send: InlineSend,
     /// True if the last receive filled all its places.
     flowing: bool,
-    // Kept to reuse their capacity.
+    // Empty between calls, kept for their capacity.
     places: Vec<RecvBuffer>,
     keys: Vec<OpKey>,
     arrived: Vec<ReceivedDatagram>,
@@ -78,7 +77,6 @@ impl State {
     }
 }
 
-/// The port of a datagram endpoint.
 pub(crate) struct DgramPort {
     id: EndpointId,
     engine: Arc<Engine>,
@@ -181,8 +179,8 @@ impl DgramPort {
         }
     }
 
-    /// Joins a group, if its datagrams are to be received (`hears`), and has datagrams to groups
-    /// leave by this interface.
+    /// Joins a group, if its datagrams are to be received (`hears`), and sends datagrams to groups
+    /// by this interface.
     pub(crate) fn join_group(&self, membership: Membership, hears: bool) -> Result<()> {
         let here = self.local.ip();
         let same = matches!(
@@ -237,7 +235,7 @@ fn closed() -> Error {
 
 debug_fields!(DgramPort, self => id: self.id, local: self.local);
 
-/// The lock, held. It is released before the wakers collected under it are woken.
+/// The held lock. Its drop releases the lock, then wakes the wakers collected under it.
 struct Guard<'a> {
     state: Option<MutexGuard<'a, State>>,
 }

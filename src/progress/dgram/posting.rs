@@ -67,7 +67,7 @@ impl DgramPort {
         Ok(PostedOp { key, waiting })
     }
 
-    /// Checks what can be checked of a post without the lock.
+    /// Checks the length and the peer of a post, without the lock.
     fn check(&self, operation: &OpRecord, peer: Option<SocketAddr>) -> Result<()> {
         if !operation.is_receive() && operation.len > self.message_max {
             return Err(too_long(operation.len, self.message_max));
@@ -102,19 +102,18 @@ impl DgramPort {
         self.publish_and_wake(&mut state);
     }
 
-    /// Withdraws a queued operation whose acceptance is no longer awaited since that future is
-    /// dropped: the operation is cancelled if it still waits.
+    /// Cancels an operation if it still waits for room. Called when the future of its acceptance is
+    /// dropped.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
         let mut state = self.lock("withdraw");
         if state.machine.phase(key) == Some(Phase::Waiting) && !awaited.has_ended() {
             state.machine.cancel(key);
-            self.waker.wake_by_ref(); // Those behind it may have all they wait for.
+            self.waker.wake_by_ref(); // Posts behind it may have room now.
         }
         self.publish_and_wake(&mut state);
     }
 
-    /// Delivers completed operations, and leaves it to the driver to admit posts that wait for
-    /// room.
+    /// Delivers completed operations, and wakes the driver if posts that wait can be admitted.
     fn publish_and_wake(&self, state: &mut State) {
         if self.publish(state) && state.machine.wants_admission() {
             self.waker.wake_by_ref();
@@ -154,7 +153,7 @@ impl DgramPort {
     }
 }
 
-/// Returns the datagram of a receive that was dropped after it had ended, so that it is not lost.
+/// Requeues the datagram of an ended receive whose future was dropped, so that it is not lost.
 fn give_back(machine: &mut Dgram<Report>, drops: &mut Vec<Payload>, mut op: OpRecord) {
     let from = op.end.sender_address().filter(|_| op.is_message_received());
     let payload = op.take_payload();

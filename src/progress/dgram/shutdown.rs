@@ -11,7 +11,6 @@ use std::time::Instant;
 use crate::edges::{check_edge, state_machine};
 use crate::limits::DATAGRAM_FLUSH_TIMEOUT;
 
-/// The states of the end; see the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum DgramShutdownState {
     #[default]
@@ -46,7 +45,7 @@ impl DgramShutdown {
         matches!(self.state, Requested | Flushing)
     }
 
-    /// Returns until when queued sends may wait for room.
+    /// Returns the time until which queued sends may wait for room.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }

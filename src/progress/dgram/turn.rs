@@ -34,7 +34,7 @@ impl Pollable for DgramPort {
                 Report::reserve(record, wakes, Some(&self.waker))
             });
             self.transmit(state, left);
-            // Completed operations made room for posts that wait.
+            // Completed operations make room for posts that wait.
             let ended = self.publish(state);
             if !(more || ended && state.machine.wants_admission()) {
                 break;
@@ -100,8 +100,8 @@ impl DgramPort {
             keys.push(key);
             places.push(RecvBuffer::Direct(payload));
         }
-        // Datagrams without a receive are kept or dropped; the sooner they are read, the sooner the
-        // socket has room. One more place also shows, without another call, that nothing is left.
+        // Datagrams without a receive are kept or dropped: reading them early makes room in the
+        // socket. The extra place also shows, without another call, that nothing is left.
         let stages = if state.flowing {
             DATAGRAM_STAGES_MAX
         } else {

@@ -34,9 +34,9 @@ use crate::limits::{FLUSH_TIMEOUT, LINGER_BYTES_MAX, LINGER_TIMEOUT};
 /// The state of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::progress) enum LinkState {
-    /// It has no link yet, or an attempt, or is up: its end has not begun.
+    /// No link yet, an attempt, or a connection that is up: the end has not begun.
     Open,
-    /// Queued frames are sent first; with a peer that knows CLOSE, its answers and CLOSE follow.
+    /// Queued frames are being sent; with a peer that knows CLOSE, its answers and CLOSE follow.
     Flushing,
     /// Both sides have sent CLOSE: the peer's end of stream is awaited.
     AwaitingEof,
@@ -44,7 +44,7 @@ pub(in crate::progress) enum LinkState {
     Retracting,
     /// Everything submitted is being taken back from the link.
     Draining,
-    /// Operations have ended; what the peer still sends is read and discarded, so that closing does
+    /// Operations have ended; bytes that the peer still sends are discarded, so that closing does
     /// not reset the connection before the peer has read our last bytes.
     Lingering,
     /// Nothing is left to do.
@@ -84,7 +84,7 @@ pub(super) struct LinkInputs {
     /// True if the peer has ended its stream, reading is paused before that end, and an operation
     /// waits for the peer.
     pub(super) awaits_ended_peer: bool,
-    /// True if messages are left that go over the next connection.
+    /// True if messages are left that will be sent over the next connection.
     pub(super) has_carry_over: bool,
     /// True if the link has a receive or a batch of ours.
     pub(super) is_link_busy: bool,
@@ -102,7 +102,8 @@ pub(super) enum LinkAction {
     FailConnect,
     /// Fail the connection: the peer did not end its stream in time.
     FailEof,
-    /// Fail the connection: what the peer sent before its end was not taken in time.
+    /// Fail the connection: bytes that the peer sent before its end of stream were not taken in
+    /// time.
     FailUnread,
     /// Give up the attempt, by [`LinkLife::retract`].
     GiveUpAttempt,
@@ -124,7 +125,6 @@ pub(super) enum LinkAction {
     Close,
 }
 
-/// The machine; see the module.
 #[derive(Debug)]
 pub(in crate::progress) struct LinkLife {
     state: LinkState,
@@ -178,12 +178,12 @@ impl LinkLife {
         matches!(self.state, Open | Retracting)
     }
 
-    /// Returns true once operations end in any case.
+    /// Returns true once the end of all operations is certain.
     pub(in crate::progress) fn is_final(&self) -> bool {
         matches!(self.state, Draining | Lingering | Closed)
     }
 
-    /// Returns when [`LinkLife::on_tick`] must be called, if nothing happens before.
+    /// Returns the time at which [`LinkLife::on_tick`] must be called, if nothing happens before.
     pub(in crate::progress) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -210,8 +210,7 @@ impl LinkLife {
         self.deadline = None;
     }
 
-    /// Requests the close of this side. Returns true if that is new, and the link flushes from now
-    /// on.
+    /// Requests the close of this side. Returns true if the link was open: it flushes from now on.
     pub(in crate::progress) fn request_close(&mut self) -> bool {
         let is_new = self.state == Open;
         if is_new {
@@ -228,8 +227,8 @@ impl LinkLife {
         }
     }
 
-    /// Ends the connection now. Returns true if that is new: everything submitted must be taken
-    /// back.
+    /// Ends the connection now. Returns true if [`LinkLife::is_final`] was false: everything
+    /// submitted must be taken back.
     pub(super) fn abort(&mut self) -> bool {
         let is_new = !self.is_final();
         if is_new {
@@ -253,7 +252,7 @@ impl LinkLife {
         }
     }
 
-    /// Called when the driver is going away, and with it the link: nothing can be waited for.
+    /// Called when the driver ends, and the link with it: nothing more can be awaited.
     pub(super) fn on_driver_gone(&mut self) {
         if self.state != Closed {
             self.abort();
@@ -317,8 +316,8 @@ impl LinkLife {
             return self.await_eof(now);
         }
         if inputs.is_limit_exceeded || inputs.is_eof_in_order {
-            // A peer whose stream has ended may not take what it has asked for: that waits no
-            // longer than a close of ours would.
+            // A peer whose stream has ended may not take the answers that it asked for: they wait
+            // no longer than a close of ours would.
             self.go(Flushing);
             return self.tick_flushing(now, false, inputs);
         }
@@ -334,7 +333,7 @@ impl LinkLife {
         }
     }
 
-    /// Returns true if the operations have made no progress for longer than that may take.
+    /// Returns true if the operations have made no progress for `FLUSH_TIMEOUT`.
     fn is_stuck(&mut self, now: Instant, is_late: bool, work: u64) -> bool {
         let has_moved = self.deadline.is_none() || self.work_seen != work;
         if has_moved {

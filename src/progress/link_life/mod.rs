@@ -1,15 +1,16 @@
-//! The life of a port's link: [`machine`] decides, this file carries out its actions. An attempt
-//! that fails is given up. At the end accepted operations are sent, both sides agree on the end if
-//! they can, everything is taken back from the link, and operations and the stream end.
+//! The life of a port's link: [`machine`] decides, this file carries out its actions. A failed
+//! attempt is given up. At the end of a connection, accepted operations are sent, both sides agree
+//! on the end if they can, everything is taken back from the link, and operations and the stream
+//! end.
 //!
 //! With a peer of this library (`proto/conn/close.rs`) accepted operations are sent and answered,
-//! then CLOSE is sent. Once both sides have sent it each ends its stream, and the other's end of
+//! then CLOSE is sent. Once both sides have sent CLOSE, each ends its stream; the peer's end of
 //! stream proves that everything has arrived. This may take as long as operations make progress.
-//! With a plain peer queued frames are sent, everything submitted is taken back from the link,
-//! operations end as `Canceled`, the stream is finished, and what the peer still sends is read and
-//! discarded for a short while, so that our last bytes are not lost to a reset. After a loss or a
-//! fault everything is taken back, and operations end with the reason. `Shutdown` is reported last,
-//! and once.
+//! With a plain peer, queued frames are sent, everything submitted is taken back from the link,
+//! operations end as `Canceled`, and the stream is finished. Bytes that the peer still sends are
+//! then read and discarded for a short while, so that our last bytes are not lost to a reset. After
+//! a loss or a fault everything is taken back, and operations end with the reason. `Shutdown` is
+//! reported last, and once.
 
 mod machine;
 
@@ -68,8 +69,8 @@ impl Port {
             match state.life.on_tick(now, &inputs) {
                 LinkAction::None => return,
                 LinkAction::FailConnect => {
-                    // If this side was late, the bytes that establish the connection may be unread:
-                    // the next turn judges again.
+                    // If this side was late, the bytes that establish the connection may be unread.
+                    // They are read now, and the next turn judges again.
                     if self.read_more(state) {
                         state.life.limit_connect(Duration::ZERO);
                         self.waker.wake_by_ref();
@@ -141,8 +142,8 @@ impl Port {
         self.supersede(state);
         state.io.stage = None;
         state.io.cancel_submitted();
-        // Readiness transports return what is taken back at once, rings later; in both cases the
-        // link wakes the port.
+        // Readiness transports return submissions at once, rings later; in both cases the link
+        // wakes the port.
         self.take_outcomes(state, &mut Budget::of_call());
     }
 
@@ -155,8 +156,8 @@ impl Port {
         let state_now = state.life.state();
         if !matches!(state_now, LinkState::Lingering | LinkState::Closed) {
             self.begin_draining(state);
-            // What the link has not returned by now it never will: it has no driver any more.
-            // Dropping it ends everything submitted before its memory is freed.
+            // The link has no driver any more, and will return nothing else. Dropping the link ends
+            // everything submitted before its memory is freed.
             state.io.drop_link();
             state.machine.forget_submitted();
             let (machine, mut host) = state.machine_and_host(self);

@@ -25,8 +25,8 @@ pub(crate) struct EventHandler {
     /// The passive endpoint.
     id: EndpointId,
     context: Option<UserContext>,
-    /// The reservation of a slot that the listener waits for. Dropped with the listener, so that it
-    /// leaves no waker in the queue.
+    /// The reservation for which the listener waits. Dropped with the listener, so that no waker
+    /// stays in the queue.
     waiting: Option<EventReserve>,
     /// The manual progress that drives the listener, if the application drives it.
     progress: Option<Arc<ManualProgress>>,
@@ -50,7 +50,8 @@ impl EventHandler {
         }
     }
 
-    /// Takes a slot of the event queue. `None`: it is full, and wakes this task when it has room.
+    /// Takes a slot of the event queue. `None`: the queue is full, and wakes this task when it has
+    /// room.
     fn slot(&mut self, cx: &mut Context<'_>) -> Option<EventSlot> {
         let events = self.events.upgrade()?;
         let waiting = self.waiting.get_or_insert_with(|| events.reserve());

@@ -1,5 +1,5 @@
-//! Deadlines of a listener's half-open connections. Every call costs the logarithm of their number,
-//! as with [`HostShares`](crate::proto::HostShares), which bounds them: no call scans them.
+//! Deadlines of a listener's half-open connections. Each call takes O(log n) time, as with
+//! [`HostShares`](crate::proto::HostShares), which bounds their number: no call scans them.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

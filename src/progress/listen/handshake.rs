@@ -38,7 +38,7 @@ pub(super) struct IncomingPeer {
     pub(super) waker: Waker,
     /// Changed by [`HandshakeDeadlines::set`] only.
     pub(super) deadline: Option<Instant>,
-    /// True if it has the last descriptor of the process: it is refused.
+    /// True if the peer's connection has the last descriptor of the process: the peer is refused.
     pub(super) took_spare: bool,
     pub(super) handshake: HandshakeState,
 }
@@ -83,7 +83,6 @@ impl HandshakeState {
     }
 }
 
-/// A request that has been received completely.
 pub(super) struct CompleteRequest {
     data: Bytes,
     params: ConnectParams,
@@ -98,7 +97,8 @@ fn batch_of(frame: Vec<u8>) -> Box<SendBatch> {
 }
 
 impl<H: RequestHandler> ListenTask<H> {
-    /// Takes one step of a peer. `false`: it is done, or broken; its connection closes.
+    /// Takes one step of a peer's handshake. Returns false if the peer is done, or its connection
+    /// is broken or must close.
     pub(super) fn step(&mut self, peer: &mut IncomingPeer) -> bool {
         while let Some(outcome) = peer.link.poll_outcome() {
             match (outcome, &mut peer.handshake) {
@@ -172,9 +172,9 @@ impl<H: RequestHandler> ListenTask<H> {
                     let Ok(sent) = result else { return false };
                     batch.drop_sent(sent);
                     if batch.is_empty() {
-                        // The peer reads the rejection and then our end of stream; only after its
-                        // own end can we close without resetting the connection before it has read
-                        // the rejection.
+                        // The peer reads the rejection and then our end of stream. This side closes
+                        // after the peer's end of stream: an earlier close could reset the
+                        // connection before the peer has read the rejection.
                         peer.link.finish();
                         peer.link.receive(Receive::Stage);
                         self.rejected.add(peer.id, peer.host);
@@ -276,7 +276,7 @@ impl<H: RequestHandler> ListenTask<H> {
         peer.waker.wake_by_ref();
     }
 
-    /// Passes the request of one peer on to the handler. Returns false if it has no room.
+    /// Passes the request of one peer on to the handler. Returns false if the handler has no room.
     pub(super) fn pass_on(&mut self, peer: &mut IncomingPeer, cx: &mut Context<'_>) -> bool {
         let HandshakeState::Pending { request } = &mut peer.handshake else {
             return true;
@@ -304,7 +304,7 @@ impl<H: RequestHandler> ListenTask<H> {
             RequestDecision::Deferred(holder) => {
                 peer.handshake
                     .go(HandshakeState::Deciding { holder, params });
-                // So that the next step registers for the verdict.
+                // Wake the task, so that the next step registers for the verdict.
                 peer.waker.wake_by_ref();
             }
             RequestDecision::Challenge(challenge, bytes) => {

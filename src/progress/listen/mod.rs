@@ -1,23 +1,23 @@
-//! The listening side: a task of its own per passive or connectionless endpoint. It accepts, reads
-//! connection requests under a deadline and a cap, passes them to a [`RequestHandler`], and carries
-//! out its decisions.
+//! The listening side: one task per passive or connectionless endpoint. The task accepts
+//! connections, reads connection requests under a deadline and a cap, passes them to a
+//! [`RequestHandler`], and carries out the handler's decisions.
 //!
 //! A complete request waits here until the handler has room for it (ruling 8); while one waits,
 //! nothing more is accepted. A connection is half open until its request is passed on, and again
 //! while its key is being proven. While too many are half open, accepting pauses, so that new
-//! connections wait in the system's backlog. If that does not help, because peers connect and stay
-//! silent, each new connection evicts the oldest one of the host that has the most, so that silent
-//! peers keep no others out.
+//! connections wait in the system's backlog. If peers connect and stay silent, so that pausing does
+//! not help, each new connection evicts the oldest one of the host that has the most: silent peers
+//! keep no others out.
 //!
 //! `task.rs` is the task; `handshake.rs` takes one peer from its TCP connection to the decision;
-//! `half_open.rs` keeps their deadlines; `pause.rs` decides whether accepting pauses; `events.rs`
-//! is the handler of a passive endpoint.
+//! `half_open.rs` keeps the deadlines of half-open connections; `pause.rs` decides whether
+//! accepting pauses; `events.rs` is the handler of a passive endpoint.
 //!
-//! The decision comes back through a one-shot ticket (`sync/ticket.rs`). An acceptance says to
-//! which port the listener's task hands the raw connection over (`establish.rs`), and both sides
-//! see `Connected`; a rejection, or dropping the request, sends a rejection. A listener closes when
-//! the last handle of its event queue is dropped. Endpoints with an authorization key prove it to
-//! each other before their HELLOs (`proto/conn/auth.rs`).
+//! The decision comes back through a one-shot ticket (`sync/ticket.rs`). An acceptance names the
+//! port to which the listener's task hands the raw connection over (`establish.rs`), and both sides
+//! see `Connected`; rejecting or dropping the request sends a rejection. A listener closes when the
+//! last handle of its event queue is dropped. Endpoints with an authorization key prove it to each
+//! other before their HELLOs (`proto/conn/auth.rs`).
 //!
 //! Tables that unauthenticated peers can fill (half-open connections, peers that cannot be dialled,
 //! names of senders) are shared by host (`proto/peers/shares.rs`): the host that has the most
@@ -53,7 +53,6 @@ pub(crate) use events::EventHandler;
 use task::ListenTask;
 use wake::ListenWake;
 
-/// Configuration of a listener.
 pub(crate) struct ListenConfig {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) address: SocketAddr,
@@ -71,7 +70,7 @@ impl ListenConfig {
     }
 }
 
-/// The decisions about requests. All of it runs in the listener's task.
+/// Decides about requests. All methods run in the listener's task.
 pub(crate) trait RequestHandler: Send + Unpin + 'static {
     /// A request that the handler has accepted at once, kept until its connection is handed over.
     type Accepted;
@@ -84,11 +83,11 @@ pub(crate) trait RequestHandler: Send + Unpin + 'static {
         cx: &mut Context<'_>,
     ) -> RequestDecision<Self::Accepted>;
 
-    /// Takes the connection of a request that was accepted at once; `None`: it broke.
+    /// Takes the connection of a request that was accepted at once; `None`: the connection broke.
     fn hand_over(&mut self, accepted: Self::Accepted, handover: Option<Handover>, now: Instant);
 
-    /// Returns true once requests have no reader any more, so that the task stops listening; until
-    /// then the task is woken when that changes.
+    /// Returns true once requests have no reader any more, and the task stops listening; the task
+    /// is woken when that happens.
     fn is_gone(&mut self, _cx: &mut Context<'_>) -> bool {
         false
     }
@@ -97,13 +96,14 @@ pub(crate) trait RequestHandler: Send + Unpin + 'static {
     /// tries again in its next poll.
     fn on_broken(&mut self, error: &Error, cx: &mut Context<'_>) -> bool;
 
-    /// Returns true if peers are refused that wait while the process has no descriptors; else they
-    /// wait until it has some.
+    /// Returns true if peers are refused while the process has no descriptors for long; otherwise
+    /// they wait until it has some.
     fn refuses_when_exhausted(&self) -> bool {
         false
     }
 
-    /// Does work of the handler's own, in each poll of the task; returns when it is due next.
+    /// Does the handler's own work, in each poll of the task; returns the time at which work is due
+    /// next.
     fn poll(&mut self, _now: Instant, _cx: &mut Context<'_>) -> Option<Instant> {
         None
     }
@@ -146,7 +146,7 @@ pub(crate) enum RequestDecision<A> {
 /// An accepted connection on its way from the listener to the handler.
 pub(crate) struct Handover {
     pub(crate) link: AcceptedLink,
-    /// The key, if the peer has proven it already; our response has been sent then.
+    /// The key, if the peer has proven one already; our response has then been sent.
     pub(crate) proven: Option<ProvenKey>,
 }
 

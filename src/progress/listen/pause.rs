@@ -10,9 +10,9 @@
 //! More clients than may be half open can connect at the same time without being an attack: while
 //! accepting pauses, they wait in the system's backlog, and none is closed. But strangers who
 //! connect and stay silent would keep others out in this way. So pausing ends when no request is
-//! decided for a while, and after a longer while in any case. Then each new connection takes the
-//! place of the oldest one of the host that has the most, so that a host that floods the listener
-//! harms only itself.
+//! decided for a while, and after a longer while in any case. Then each new connection evicts the
+//! oldest one of the host that has the most, so that a host that floods the listener harms only
+//! itself.
 //!
 //! Time is counted in ticks. A process that was suspended has read no requests meanwhile: that time
 //! counts as one tick, however long it was.
@@ -94,7 +94,7 @@ impl AcceptPause {
         self.silent = 0;
     }
 
-    /// Returns when [`handle_due`](Self::handle_due) has something to do.
+    /// Returns the time at which [`handle_due`](Self::handle_due) has something to do.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }

@@ -2,7 +2,7 @@
 //!
 //! Without descriptors nothing can be accepted: peers wait in the system's backlog, and cannot know
 //! why. Exhaustion usually passes within moments, so they wait for a while. Then the spare is given
-//! up for one peer after the other, each of which is refused with the reason.
+//! to one peer after the other, and each is refused with the reason.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::limits::REFUSE_AFTER;
 
 #[derive(Debug, Default)]
 pub(super) struct Spare {
-    /// `None`: a peer has it, or it cannot be had.
+    /// `None`: a peer's connection has taken it, or the process cannot open one.
     descriptor: Option<OwnedFd>,
     /// When the process was found without descriptors; `None`: it has some.
     exhausted: Option<Instant>,
@@ -26,8 +26,8 @@ impl Spare {
         spare
     }
 
-    /// Gets a descriptor if there is none. Returns false if the process has no more: what has just
-    /// been accepted took the spare.
+    /// Opens the spare if it is missing. Returns false if the process has no descriptor: the
+    /// connection just accepted took the spare.
     pub(super) fn renew(&mut self) -> bool {
         if self.descriptor.is_none() {
             let null = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -39,8 +39,8 @@ impl Spare {
         self.descriptor.is_some()
     }
 
-    /// The process has no descriptor for a peer. Returns true if there is one now: it has had none
-    /// for long enough.
+    /// Called when the process has no descriptor for a peer. If it has had none for `REFUSE_AFTER`,
+    /// frees the spare for the peer and returns true.
     pub(super) fn give_up(&mut self, now: Instant) -> bool {
         let since = *self.exhausted.get_or_insert(now);
         now.saturating_duration_since(since) >= REFUSE_AFTER && self.descriptor.take().is_some()

@@ -39,17 +39,17 @@ pub(super) struct ListenTask<H> {
     pub(super) half_open: HostShares<u64, IpAddr>,
     /// The `peers` that have been sent their rejection. They are closed before half-open ones.
     pub(super) rejected: HostShares<u64, IpAddr>,
-    /// Whether accepting pauses while there are too many.
+    /// Whether accepting pauses while too many connections are half open.
     pub(super) pause: AcceptPause,
     /// The deadlines of `peers`.
     pub(super) deadlines: HandshakeDeadlines<u64>,
     /// Peers whose request waits for room at the handler, oldest first.
     pub(super) pending: VecDeque<u64>,
     pub(super) next: u64,
-    /// Bounds the rate at which peers are logged whose certificates are rejected.
+    /// Bounds the rate at which unauthorized peers are logged.
     pub(super) unauthorized: LogRate,
     pub(super) paused_until: Option<Instant>,
-    /// `None`: peers that wait without descriptors try again by themselves.
+    /// `None`: peers are not refused for lack of descriptors; they try again by themselves.
     pub(super) spare: Option<Spare>,
     pub(super) stopped: bool,
     /// The reason why the listener closed by itself, until the handler has taken the report.
@@ -126,8 +126,8 @@ impl<H: RequestHandler> ListenTask<H> {
         cx.waker().wake_by_ref();
     }
 
-    /// Closes the listener and keeps the error to be reported. If the transport is lost, its peers
-    /// end at their deadline.
+    /// Closes the listener and keeps the error to be reported. If the transport is lost, the
+    /// listener's peers end at their deadline.
     fn on_broken(&mut self, error: Error) {
         if self.listener.take().is_some() {
             tracing::warn!(%error, "the listener is broken and closes");
@@ -166,7 +166,7 @@ impl<H: RequestHandler> ListenTask<H> {
         self.advance(id);
     }
 
-    /// Closes connections if there are too many: first those that have been rejected.
+    /// Closes connections if there are too many, the rejected ones first.
     fn make_room(&mut self) {
         while self.half_open.len() + self.rejected.len() > self.config.half_open_max {
             let rejected = self.rejected.evict();
@@ -182,7 +182,7 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    /// Forgets a peer that is done here; if it still has a connection, that closes.
+    /// Forgets a peer that is done here, and closes its connection if it still has one.
     fn forget(&mut self, mut peer: IncomingPeer) {
         self.deadlines.set(peer.id, &mut peer.deadline, None);
         self.half_open.remove(peer.id, peer.host);
@@ -230,7 +230,8 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    /// Closes the listener: its handle was dropped. Requests that were not passed on end with it.
+    /// Closes the listener, since its handle was dropped. Requests that were not passed on end with
+    /// it.
     fn stop(&mut self) {
         self.listener = None;
         self.pending.clear();
@@ -291,8 +292,8 @@ impl<H: RequestHandler> Future for ListenTask<H> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // 1. The transport is driven by this task only: it makes peers ready and need not wake the
-        // task.
+        // 1. Only this task drives the transport, which makes peers ready here and need not wake
+        // the task.
         this.shared.lock().task = None;
         if let Poll::Ready(Err(lost)) = this.config.transport.poll_drive(cx) {
             this.on_broken(lost);
@@ -326,7 +327,7 @@ impl<H: RequestHandler> Future for ListenTask<H> {
         loop {
             this.pass_on_requests(cx);
             if !this.pending.is_empty() {
-                // They wait for the handler, which wakes this task when it has room.
+                // The requests wait for the handler, which wakes this task when it has room.
                 this.pause.end(this.clock.now());
                 break;
             }

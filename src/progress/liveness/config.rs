@@ -1,4 +1,5 @@
-//! How long a peer may be silent before it is declared dead, and what follows from that.
+//! How long a peer may be silent before it is declared dead, and the intervals that follow from
+//! that.
 
 use std::time::Duration;
 
@@ -21,11 +22,10 @@ use crate::transport::KeepAliveConfig;
 /// [`found_within`](Self::found_within) is the time this takes at most: 4.5 s by default.
 ///
 /// Posted receives alone do not count as waiting: a server may keep thousands of them posted for
-/// hours. A connection that has only receives, or shares them (with a receive context, or as one of
-/// a connectionless endpoint), is checked once per
-/// [`idle_interval`](Self::idle_interval), and is watched as above only after a probe. An
-/// application that must know early that no message will come sets `idle_interval` to the same
-/// value as `interval`, or gives the receive a time limit.
+/// hours. A connection with only receives, or with shared ones (of a receive context, or of a
+/// connectionless endpoint), is checked once per [`idle_interval`](Self::idle_interval), and is
+/// watched as above only after a probe. An application that must know early that no message will
+/// come sets `idle_interval` to the same value as `interval`, or gives the receive a time limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -72,8 +72,8 @@ impl Liveness {
     }
 
     /// Silent intervals after a probe until the peer is declared dead, 1 to 100. Default: 4. With
-    /// few rounds, peers that are merely busy are declared dead: those whose runtime is blocked for
-    /// all the rounds.
+    /// few rounds, a peer that is merely busy may be declared dead: one whose runtime is blocked
+    /// for all the rounds.
     pub fn rounds(mut self, rounds: u32) -> Self {
         self.rounds = rounds;
         self
@@ -91,8 +91,8 @@ impl Liveness {
     ///
     /// Connections to the same domain of a peer share one probe and its answer if the idle interval
     /// is at least eight times the interval: a probe takes 30 to 55 µs of processor time, both
-    /// sides together. Whether such a connection still exists is left to the kernel's keepalive;
-    /// after 64 consecutive idle intervals it sends a probe of its own.
+    /// sides together. The kernel's keepalive checks whether such a connection still exists; after
+    /// 64 consecutive idle intervals the connection sends a probe of its own.
     pub fn idle_interval(mut self, idle_interval: Duration) -> Self {
         self.idle_interval = idle_interval;
         self
@@ -101,7 +101,7 @@ impl Liveness {
     /// The time within which a peer that dies silently is declared dead, if anything waits for it;
     /// at most [`Duration::MAX`]. `None` with [`Liveness::OFF`].
     pub fn found_within(&self) -> Option<Duration> {
-        // One interval in which it was still heard, one of silence, then the rounds.
+        // One interval in which the peer was still heard, one of silence, then the rounds.
         let intervals = self.rounds.saturating_add(2);
         (!self.is_off()).then(|| self.interval.saturating_mul(intervals))
     }
@@ -154,7 +154,7 @@ impl Liveness {
         u32::try_from(self.interval.as_millis()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the silence from which on a peer's system counts as dead.
+    /// Returns the silence after which a peer's system counts as dead.
     pub(super) fn silence_max(&self) -> Duration {
         self.interval * self.rounds
     }

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A heartbeat judges nothing if it is late, or while this side does not read: the answer may be
-//! among the unread bytes. A plain peer answers no probes: only the silence of its system about
-//! bytes of ours counts. The system of a program that is stopped, or does not read, still answers.
+//! among the unread bytes. A plain peer answers no probes: it is judged only by whether its system
+//! confirms our bytes. The system of a program that is stopped, or does not read, still answers.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ use crate::limits::{
 };
 use crate::transport::KeepAliveConfig;
 
-/// What is known of the peer of a connection.
+/// The state of the liveness of a connection's peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::progress) enum LivenessState {
     /// There is no heartbeat: nothing is outstanding, and nothing is owed.
@@ -39,7 +39,7 @@ pub(in crate::progress) enum LivenessState {
     Watching,
     /// A probe was sent that has not been answered.
     Probing,
-    /// The connection is reset: bytes that were not sent will never be taken.
+    /// The connection is to be reset: the peer will never take bytes that were not sent.
     Dead,
 }
 
@@ -74,8 +74,8 @@ pub(super) struct LivenessInputs {
     pub(super) is_transmit_idle: bool,
     /// What other connections know of the same domain; Unknown, unless this one is idle.
     pub(super) domain: PeerStatus,
-    /// Silence in milliseconds after which the peer probes; 0: it never does. `None`: it did not
-    /// say.
+    /// Silence in milliseconds after which the peer probes; 0: never. `None`: the peer did not
+    /// announce it.
     pub(super) peer_probes_after_ms: Option<u32>,
     /// Time since the last byte was received; `None`: the system does not know.
     pub(super) silent: Option<Duration>,
@@ -124,14 +124,13 @@ pub(super) struct Heartbeat {
 struct Probe {
     /// Number of bytes that the peer's system had confirmed at the last heartbeat.
     confirmed: u64,
-    /// Number of bytes it will have confirmed once it has the probe; not known while the probe
-    /// waits for room.
+    /// Number of bytes that the peer's system will have confirmed once it has the probe; `None`
+    /// while the probe waits for room.
     with_probe: Option<u64>,
     /// Number of intervals missed since the probe.
     missed: u32,
 }
 
-/// The machine; see the module.
 #[derive(Debug)]
 pub(in crate::progress) struct LivenessMachine {
     config: Liveness,
@@ -222,8 +221,8 @@ impl LivenessMachine {
         self.heard = true;
     }
 
-    /// Asks for the peer to be heard this often from now on. Returns true if a heartbeat must
-    /// follow at once, to begin that.
+    /// Requires the peer to be heard this often from now on. Returns true if a heartbeat must
+    /// follow at once, to begin the interval.
     pub(super) fn watch(&mut self, interval: ProbeInterval) -> bool {
         match self.state {
             LivenessState::Dead | LivenessState::Probing => return false,
@@ -323,12 +322,12 @@ impl LivenessMachine {
             action = LivenessAction::Answer;
         }
         let next = match is_shared && inputs.domain == PeerStatus::ProbeInFlight {
-            // The answer is looked for soon.
+            // Check for the answer after a short interval.
             true => timer.at(now + self.config.interval, self.config.interval),
             false => self.next_after(now, timer, last.is_none(), watched, inputs),
         };
         self.next = Some(next);
-        // The system of a plain peer probes as often as this side would itself.
+        // The system probes a plain peer as often as this side would.
         let was_fast = std::mem::replace(&mut self.fast_probing, !inputs.answers_probes);
         let turns_fast = self.fast_probing && !was_fast;
         Heartbeat {
@@ -361,8 +360,8 @@ impl LivenessMachine {
         let can_hear = is_watched && inputs.is_reading && inputs.answers_probes;
         // True if the system has bytes that this side has not read. Bytes that came shortly before
         // the last heartbeat are not counted: otherwise a connection that is idle from its
-        // beginning would not be probed in its first interval, nor would one of the connections
-        // that share its answer.
+        // beginning, or one of several that share an answer, would not be probed in its first
+        // interval.
         let has_come =
             (inputs.silent).is_some_and(|silent| silent + LIVENESS_CLOCK_SLACK < elapsed);
         let is_late = now.saturating_duration_since(due) > self.config.interval / 2;
@@ -388,7 +387,7 @@ impl LivenessMachine {
         LivenessAction::Probe
     }
 
-    /// Counts an interval without an answer. Returns true if it was the last.
+    /// Counts an interval without an answer. Returns true if it was the last that is allowed.
     fn is_missed(&mut self, inputs: &LivenessInputs) -> bool {
         let probe = &mut self.probe;
         if probe.with_probe.is_none() && inputs.is_transmit_idle {
@@ -461,7 +460,7 @@ impl LivenessMachine {
         timer.at(now + after, every)
     }
 
-    /// Returns our own interval; for a side that does not read, the peer's if that is shorter.
+    /// Returns our own interval; if this side does not read, the peer's if that is shorter.
     fn active_interval(&self, inputs: &LivenessInputs) -> Duration {
         let ours = self.config;
         if inputs.is_reading {
@@ -497,7 +496,7 @@ pub(in crate::progress) fn spread(number: u64, seed: u64) -> f64 {
 
 /// Returns the time until the first heartbeat of an idle connection: connections that become idle
 /// together are spread evenly over half of the interval, and stay so. The two sides of a connection
-/// differ, so that one of them probes first, and the other has heard it.
+/// differ, so that one probes first and the other hears it.
 fn first_idle_heartbeat_after(every: Duration, spread: f64) -> Duration {
     every / 2 + (every / 2).mul_f64(spread)
 }

@@ -1,15 +1,17 @@
 //! Liveness: which connections have heartbeats, when, and what silence means (ruling 13).
 //!
 //! [`machine`] decides, without I/O or clock; this file carries out its actions. A port has
-//! heartbeats while it has operations outstanding, always if it shares its receives, and while it
-//! does not read, when it sends answers (PONG) unasked. Posting registers the port with the
-//! driver's timer; a heartbeat that finds nothing to watch suspends it. The path of a message pays
-//! a flag per received batch. Other connections with nothing outstanding have no heartbeats: the
-//! peers' systems probe each other (keepalive), which costs this process nothing.
+//! heartbeats while it has operations outstanding, and always if it shares its receives. A port
+//! that does not read has heartbeats too, and sends answers (PONG) unasked. Posting registers the
+//! port with the driver's timer; a heartbeat that finds nothing to watch suspends the port's
+//! heartbeats. The message path only sets a flag per received batch. Other connections with nothing
+//! outstanding have no heartbeats: the peers' systems probe each other (keepalive), which costs
+//! this process nothing.
 //!
 //! The interval is short while an operation awaits the peer, and long ([`ProbeInterval::Idle`])
-//! while at most receives are posted, the normal state of a server. Idle connections to the same
-//! domain of a peer share what they receive (`peers.rs`), so that one of them probes for all.
+//! while at most receives are posted, the normal state of a server. For idle connections to the
+//! same domain of a peer, bytes received on one count for all (`peers.rs`), so that one of them
+//! probes for all.
 //!
 //! Heartbeats of idle ports are spread over their interval, and share their times (`timer.rs`). An
 //! idle port gives back the memory that its queues keep.
@@ -44,7 +46,7 @@ pub(super) struct PortLiveness {
     pub(super) sent: u64,
     /// Number of probes sent so far: the token of the last one.
     pub(super) probes: u64,
-    /// True if the system probes the peer's when the connection has long been silent.
+    /// True if this system probes the peer's (keepalive) when the connection has long been silent.
     pub(super) kept_alive: bool,
 }
 
@@ -62,7 +64,7 @@ impl PortLiveness {
 /// When the heartbeat that follows one is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextHeartbeat {
-    /// The same heartbeat is repeated, after a turn of its port.
+    /// The same heartbeat is repeated after a turn of its port.
     AfterTurn,
     /// At this time; `None`: when it is registered again.
     At(Option<Instant>),
@@ -81,8 +83,8 @@ impl Port {
         self.watch_peer(state);
     }
 
-    /// Registers heartbeats for what is outstanding, after a post or the beginning of a frame: from
-    /// now on the peer must be heard that often.
+    /// Registers heartbeats for the outstanding operations, after a post or the beginning of a
+    /// frame.
     pub(super) fn watch_peer(&self, state: &mut PortState) {
         // The common case first: nothing changes.
         if !state.liveness.machine.is_watched_enough()
@@ -101,7 +103,7 @@ impl Port {
         }
     }
 
-    /// Has the peer probed now, whatever is outstanding: it may have given up this connection.
+    /// Probes the peer now, whatever is outstanding: the peer may have given up this connection.
     pub(in crate::progress) fn doubt_peer(&self) {
         let mut state = self.lock("doubt the peer");
         if is_up(&state) && state.liveness.machine.doubt() {
@@ -121,9 +123,9 @@ impl Port {
         self.lock("next heartbeat").liveness.machine.next()
     }
 
-    /// Handles a heartbeat, which is due or the first of an interval. If it would judge the peer's
-    /// silence it asks for a turn first, unless it `had_turn`: the link may have bytes that were
-    /// not read.
+    /// Handles a heartbeat, which is due or the first of an interval. If the heartbeat would judge
+    /// the peer's silence, it asks for a turn first, unless the port `had_turn`: the link may have
+    /// unread bytes.
     pub(super) fn heartbeat(
         &self,
         now: Instant,
@@ -195,8 +197,8 @@ impl Port {
         Some((domain, fresh))
     }
 
-    /// Returns what other connections know of this one's peer, if this one is idle. If no system
-    /// probes whether this connection itself still exists, the others know nothing about it.
+    /// Returns what other connections know of this connection's peer. Unknown unless this
+    /// connection is idle and has keepalive, which alone shows that it still exists.
     fn domain_status(&self, state: &PortState, now: Instant, peers: &PeerLiveness) -> PeerStatus {
         let is_idle = state.io.recv.is_armed() && outstanding(state) == Some(ProbeInterval::Idle);
         let domain = self.peer_domain(state);
@@ -258,7 +260,7 @@ fn is_up(state: &PortState) -> bool {
         && state.io.peer_stream == PeerStream::Open
 }
 
-/// Frees memory that is kept for queues to grow into, and for bytes on their way.
+/// Frees the spare memory of the connection's queues and of its link.
 fn shrink(state: &mut PortState) {
     state.machine.shrink();
     if let Some(link) = &mut state.io.link {
@@ -266,8 +268,8 @@ fn shrink(state: &mut PortState) {
     }
 }
 
-/// Returns how often the peer must be heard for the operations outstanding here; `None`: it need
-/// not be.
+/// Returns how often the peer must be heard for the operations outstanding here; `None`: not at
+/// all.
 fn outstanding(state: &PortState) -> Option<ProbeInterval> {
     let machine = &state.machine;
     if machine.awaits_peer() {

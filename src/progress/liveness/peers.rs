@@ -23,7 +23,8 @@ pub(super) struct PeerDomain {
 }
 
 impl Hash for PeerDomain {
-    /// Omits the key: only domains that claim the same incarnation differ in nothing else.
+    /// Omits the key: few domains differ in the key alone, since they would claim the same
+    /// incarnation.
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.host, self.incarnation).hash(state);
     }
@@ -32,9 +33,9 @@ impl Hash for PeerDomain {
 /// What other connections know of a peer domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerStatus {
-    /// It was heard lately.
+    /// The domain was heard lately.
     Alive,
-    /// One of them has probed it, and may get the answer at any moment.
+    /// Another connection has probed the domain, and may get the answer at any moment.
     ProbeInFlight,
     Unknown,
 }
@@ -56,9 +57,9 @@ pub(in crate::progress) struct PeerLiveness {
 }
 
 impl PeerLiveness {
-    /// Records that something came from the domain `at` this time or later, which counts for
-    /// `fresh`. Stale entries are dropped when they make up half of all, which costs a constant per
-    /// call on average.
+    /// Records that bytes came from the domain `at` this time or later, which count for `fresh`.
+    /// Stale entries are dropped when they make up half of all, which costs a constant per call on
+    /// average.
     pub(super) fn heard(&mut self, domain: PeerDomain, at: Instant, fresh: Duration) {
         if self.domains.len() > self.kept_max {
             self.domains.retain(|_, entry| entry.stale_at > at);
@@ -76,14 +77,14 @@ impl PeerLiveness {
         }
     }
 
-    /// Records that one of the connections to it probes it now.
+    /// Records that a connection to the domain probes it now.
     pub(super) fn probed(&mut self, domain: &PeerDomain, now: Instant) {
         if let Some(entry) = self.domains.get_mut(domain) {
             entry.probed.get_or_insert(now);
         }
     }
 
-    /// Returns what is known, if it was heard within the last `fresh`, or probed within
+    /// Returns whether the domain was heard within the last `fresh`, or probed within
     /// `answer_within`.
     pub(super) fn status(
         &self,

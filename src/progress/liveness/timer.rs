@@ -1,6 +1,5 @@
-//! The times at which heartbeats are due: they are shared, so that thousands of connections wake
-//! the driver some dozens of times a second while they are watched, and about once while they are
-//! idle.
+//! The times at which heartbeats are due. Connections share them: thousands wake the driver some
+//! dozens of times a second while they are watched, and about once while they are idle.
 
 use std::time::{Duration, Instant};
 

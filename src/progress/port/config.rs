@@ -17,7 +17,7 @@ use crate::wire::Capabilities;
 /// What an endpoint offers its peer beyond libfabric's own protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct ExtensionConfig {
-    /// False: it offers nothing.
+    /// False: the endpoint does not offer the extension.
     pub(crate) offered: bool,
     /// Number of refused operations that the connection survives; 0: the first one ends it.
     pub(crate) refusals_max: u32,
@@ -97,7 +97,6 @@ impl CounterSet {
     }
 }
 
-/// The bindings of an endpoint.
 pub(crate) struct Bindings {
     /// Queue for completions of peers' writes with CQ data, which no operation here has posted.
     pub(crate) receive_queue: Ring<Completion>,
@@ -112,9 +111,9 @@ pub(crate) struct Bindings {
     /// Slots for Connected and Shutdown, reserved when the endpoint is opened (ruling 8).
     pub(crate) connected: Option<EventSlot>,
     pub(crate) shutdown: Option<EventSlot>,
-    /// The queue of these slots, for further attempts.
+    /// The queue of these slots, in which further attempts reserve theirs.
     pub(crate) events: Option<WeakEventQueue>,
-    /// The context of the endpoint, in its Shutdown event.
+    /// The endpoint's context, reported in its Shutdown event.
     pub(crate) context: Option<UserContext>,
 }
 
@@ -123,8 +122,8 @@ impl Bindings {
         self.counters.as_ref()?.of(operation)
     }
 
-    /// Reserves a slot for the Connected event of another attempt, if the failure of the last one
-    /// has used its own (ruling 8).
+    /// Reserves a slot for the Connected event of another attempt, if the failure of the last
+    /// attempt has used the slot (ruling 8).
     pub(in crate::progress) fn reserve_connected(&mut self) -> Result<()> {
         let events = self.events.as_ref().and_then(WeakEventQueue::upgrade);
         if let (None, Some(events)) = (&self.connected, events) {

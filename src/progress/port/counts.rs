@@ -23,14 +23,13 @@ impl PortCounts {
         self.bytes_received += len as u64;
     }
 
-    /// Number of times that the link has moved bytes.
+    /// Returns how often the link has sent or received.
     pub(in crate::progress) fn moves(&self) -> u64 {
         self.backend_sends + self.backend_receives
     }
 }
 
 impl Port {
-    /// Returns the statistics of the connection.
     pub(crate) fn stats(&self) -> EndpointStats {
         let state = self.lock("stats");
         let counts = &state.counts;

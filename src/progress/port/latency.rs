@@ -1,4 +1,4 @@
-//! Latency samples for histograms: the duration of one operation in so many.
+//! Latency samples for histograms: the duration of one in `LATENCY_SAMPLE_EVERY` operations.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ enum SampledOp {
 pub(in crate::progress) struct LatencySampler {
     posts: u32,
     current: Option<(SampledOp, OperationKind, Instant)>,
-    /// Samples that have not been taken yet.
+    /// Finished samples that the application has not taken yet.
     taken: Vec<LatencySample>,
 }
 

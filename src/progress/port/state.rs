@@ -1,6 +1,6 @@
 //! The state guarded by a port's lock, by concern, and which of its states occur together.
 //!
-//! A port is a product of machines, each with its drawing: the connection's
+//! A port combines several state machines, each with its drawing: the connection's
 //! [`Lifecycle`](crate::proto::Lifecycle), the [`LinkLife`], the two directions of the link
 //! (`arming.rs`), the peer's liveness, and whether the end was delivered (`closed.rs`). Whenever
 //! the lock is released one of these rows holds, which debug builds check ([`PortState::check`]):
@@ -64,9 +64,9 @@ pub(in crate::progress) struct PortState {
     pub(in crate::progress) machine: Connection<Report>,
     /// The link, from which the machine receives and to which it sends.
     pub(in crate::progress) io: PortIo,
-    /// How the connection began.
+    /// The result of connecting.
     pub(in crate::progress) connect: ConnectResult,
-    /// The state of the link, through its end.
+    /// The state of the link, from its beginning to its end.
     pub(in crate::progress) life: LinkLife,
     /// Whether the end has been delivered, and the wakers of futures that await it.
     pub(in crate::progress) closed: CloseNotify,
@@ -99,7 +99,7 @@ pub(in crate::progress) struct PortIo {
     pub(in crate::progress) send: SendState,
     pub(in crate::progress) peer_stream: PeerStream,
     pub(in crate::progress) peer_processor: PeerProcessor,
-    /// How far the link's way to shared memory has come.
+    /// The progress of the link's move to shared memory.
     pub(in crate::progress) path: LocalState,
     /// Received bytes that the machine has not taken yet.
     pub(in crate::progress) stage: Option<Stage>,
@@ -122,7 +122,7 @@ impl PortIo {
         }
     }
 
-    /// Takes everything back that was submitted to the link.
+    /// Takes back everything that was submitted to the link.
     pub(in crate::progress) fn cancel_submitted(&mut self) {
         if let Some(link) = &mut self.link {
             link.cancel_receive();
@@ -147,7 +147,7 @@ impl PortIo {
         self.send = SendState::Idle;
     }
 
-    /// Resets it for another attempt: the link has returned everything.
+    /// Resets everything for another attempt. Called once the link has returned everything.
     pub(in crate::progress) fn reset(&mut self) {
         self.drop_link();
         *self = PortIo::new(self.peer);
@@ -164,7 +164,7 @@ pub(in crate::progress) struct ConnectResult {
     /// True from the acceptance of a request until there is a result: the connection comes from the
     /// listener, or is being established.
     pub(in crate::progress) is_accepting: bool,
-    /// True if the last handle was dropped meanwhile: the connection is established, and then
+    /// True if the last handle was dropped while accepting: the connection is established, then
     /// closed.
     pub(in crate::progress) is_abandoned: bool,
 }
@@ -174,16 +174,16 @@ pub(in crate::progress) struct ConnectResult {
 pub(in crate::progress) struct PortTimers {
     /// Deadlines of operations with a time limit.
     pub(in crate::progress) deadlines: Deadlines,
-    /// The time at which the driver has a turn of this port registered.
+    /// The time for which the driver has registered a turn of this port.
     pub(in crate::progress) alarm: Option<Instant>,
-    /// A time that the driver had registered, and must remove.
+    /// A registered time that the driver must remove.
     pub(in crate::progress) stale_alarm: Option<Instant>,
 }
 
 impl PortTimers {
-    /// Returns the next alarm, if the driver has none registered for as early; `other`: a deadline
-    /// besides those of operations. There is none after the last turn. The driver has one alarm per
-    /// port: a later one that it had becomes [stale](Self::stale_alarm).
+    /// Returns the alarm to register. `None` after the last turn, or if an alarm as early is
+    /// registered. `other`: a deadline besides those of operations. The driver has one alarm per
+    /// port: a later one that is registered becomes [stale](Self::stale_alarm).
     pub(in crate::progress) fn next_alarm(
         &mut self,
         turn: NextTurn,
@@ -236,7 +236,7 @@ impl PortState {
         }
     }
 
-    /// Binds proofs of a key to the connection, if it is a secure one.
+    /// Binds proofs of a key to the connection, if the connection is secure.
     pub(in crate::progress) fn bind_proofs(&mut self) {
         let link = self.io.link.as_ref();
         if let Some(identity) = link.and_then(|link| link.peer_identity()) {
@@ -244,7 +244,7 @@ impl PortState {
         }
     }
 
-    /// Returns the error with the peer's address, if there is one.
+    /// Adds the peer's address to the error, if it is known.
     pub(in crate::progress) fn about_peer(&self, error: Error) -> Error {
         match self.io.peer {
             Some(peer) => error.with_peer(peer),

@@ -34,8 +34,8 @@ impl PortWaker {
     ) -> Result<()> {
         let key = engine.lock_ports().insert(port);
         self.key.set(key).expect("the key is set once, here");
-        // The driver may have ended between the check and the insertion: then it does not drain the
-        // table any more.
+        // The driver may have ended between the caller's check and the insertion, and drains the
+        // table no more.
         if engine.is_gone() {
             engine.lock_ports().remove(key);
             return Err(engine.why_gone());
@@ -49,7 +49,7 @@ impl PortWaker {
         *key.expect("a port that was opened has its key")
     }
 
-    /// Called when the port has its turn: waking it from here on queues it again.
+    /// Called when the port has its turn: a wake from now on queues the port again.
     pub(in crate::progress) fn mark_dequeued(&self) {
         self.is_queued.store(false, Ordering::Release);
     }

@@ -32,13 +32,13 @@ pub(in crate::progress) struct RdmAttachment {
     last_failure: Option<Error>,
     /// True if the last connection has ended in order, but not all posted messages were sent.
     pub(super) carries_over: bool,
-    /// What to do when the link has returned everything.
+    /// The step to take when the link has returned everything.
     pub(super) after: Option<AfterRetract>,
-    /// What the endpoint's peer feed has reported of the connection.
+    /// The state of the connection in the endpoint's peer feed.
     pub(super) presence: Presence,
 }
 
-/// What follows an attempt that is given up.
+/// The step that follows an attempt that is given up.
 pub(super) enum AfterRetract {
     /// The task is notified, and decides.
     Notify(Failure, Error),
@@ -78,7 +78,7 @@ impl SupersededFlag {
 }
 
 impl Port {
-    /// Opens a port of a connectionless endpoint, without a connection, to this peer, which must
+    /// Opens a port of a connectionless endpoint to this peer, without a connection. The peer must
     /// prove this key.
     pub(super) fn open_to(
         engine: &Arc<Engine>,
@@ -142,8 +142,8 @@ impl Port {
         self.superseded.get()
     }
 
-    /// Closes the connection in order, if it is up, or if no operation waits for it. Returns false
-    /// if an operation waits for the attempt, which goes on.
+    /// Closes the connection in order. Returns false, and lets the attempt go on, if the connection
+    /// is not up and an operation waits for it.
     pub(super) fn close_if_up(&self) -> bool {
         let state = self.lock("close if up");
         let is_up = state.machine.lifecycle() == Lifecycle::Connected;
@@ -156,8 +156,8 @@ impl Port {
         !waits
     }
 
-    /// Returns the traffic of the connection so far; `None` if it is in use, or cannot be closed in
-    /// order.
+    /// Returns the connection's activity count; `None` if the connection is in use, or cannot be
+    /// closed in order.
     pub(super) fn activity(&self) -> Option<u64> {
         self.lock("activity").activity()
     }
@@ -270,7 +270,7 @@ impl PortState {
 }
 
 impl RdmAttachment {
-    /// Returns why there is no connection yet, if an attempt has shown it.
+    /// Returns the error of the last attempt, if it failed.
     pub(in crate::progress) fn last_failure(&self) -> Option<&Error> {
         self.last_failure.as_ref()
     }
@@ -280,7 +280,7 @@ impl RdmAttachment {
         self.attempt.is_some()
     }
 
-    /// Returns true if anything follows when the link has returned everything.
+    /// Returns true if a step follows once the link has returned everything.
     #[cfg(debug_assertions)]
     pub(in crate::progress) fn is_followed(&self) -> bool {
         self.after.is_some()
@@ -300,7 +300,7 @@ impl RdmAttachment {
 
     /// Classifies the error of an attempt.
     pub(super) fn failure_of(&self, error: Error) -> (Failure, Error) {
-        // The peer is not merely idle: its endpoint is closed.
+        // The peer's endpoint is closed, not merely idle.
         let is_unreachable =
             error.kind() == ErrorKind::ConnectionRefused && error.data().is_empty();
         if self.carries_over && is_unreachable {

@@ -1,5 +1,5 @@
-//! Attempts to connect a port of a connectionless endpoint. An attempt may be given up and another
-//! begun; all posted operations are kept.
+//! Attempts to connect a port of a connectionless endpoint. An attempt may be given up, and another
+//! may begin; all posted operations are kept.
 //!
 //! ```text
 //!   dial, or a request ──▶ attempt ──▶ up
@@ -109,9 +109,9 @@ impl Port {
         }
     }
 
-    /// Retracts an attempt that an unproven request began, and whose time has passed by the clock
-    /// of the endpoint's task. The driver may be later than that, and not have sent the response
-    /// yet: from its next turn on the peer has the same time again, and received bytes are read
+    /// Called when an attempt begun by an unproven request has run out of time, by the clock of the
+    /// endpoint's task. The driver may lag behind, and may not have sent the response yet. So the
+    /// peer gets the same time again, from the port's next turn on, and received bytes are read
     /// first.
     pub(super) fn retract_unproven(&self, attempt: AttemptId) {
         let mut state = self.lock("retract a claim");
@@ -132,7 +132,8 @@ impl Port {
         self.take_attempt_back(state);
     }
 
-    /// Notes the error of a failed attempt, which is given up: the task will be notified of it.
+    /// Notes the error of a failed attempt, which is given up: the task will get the error in a
+    /// notice.
     pub(in crate::progress) fn note_failed_attempt(&self, state: &mut PortState) {
         let (PortKind::Rdm(attachment), Some(error)) =
             (&mut state.kind, state.machine.fault().cloned())
@@ -167,8 +168,8 @@ impl Port {
         attachment.after = Some(AfterRetract::Notify(failure, error));
     }
 
-    /// Begins another connection for messages that the peer had no receive for; the last one ended
-    /// in order.
+    /// Begins another connection for messages for which the peer had no receive; the last
+    /// connection ended in order.
     pub(in crate::progress) fn reconnect(&self, state: &mut PortState) {
         if let PortKind::Rdm(attachment) = &mut state.kind {
             attachment.carries_over = true;
@@ -184,7 +185,7 @@ impl Port {
         said.is_some_and(|offer| offer.proves_key() != self.auth_key().is_some())
     }
 
-    /// Carries out what follows an attempt that was given up, now that its link has returned
+    /// Carries out the step after an attempt that was given up, now that its link has returned
     /// everything. `keyed`: whether the port has drawn the random bytes to prove its key.
     pub(in crate::progress) fn follow_attempt(&self, state: &mut PortState, keyed: Result<()>) {
         let PortKind::Rdm(attachment) = &mut state.kind else {
@@ -217,7 +218,7 @@ impl Port {
             return Err((attempt, incarnation));
         }
         if let PortKind::Rdm(attachment) = &mut state.kind {
-            // Not set if the endpoint closes, which says nothing about the peer.
+            // Not set if the endpoint closes: that says nothing about the peer.
             attachment.presence.is_given_up = error.kind() != ErrorKind::Canceled;
         }
         self.end_with(&mut state, error);

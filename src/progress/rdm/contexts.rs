@@ -33,8 +33,8 @@ impl ContextTasks {
         }
     }
 
-    /// Ends the contexts that have closed while others are open. The last ones end with the
-    /// listener, so that the address is free once their end has been awaited.
+    /// Ends the contexts that have closed while others are open. The last open contexts end with
+    /// the listener, so that the address is free once their end has been awaited.
     fn end_closed(&mut self) {
         if self.tasks.iter().flatten().all(RdmTask::is_over) {
             return;
@@ -88,7 +88,7 @@ impl RequestHandler for ContextTasks {
     }
 
     fn on_broken(&mut self, _error: &Error, _cx: &mut Context<'_>) -> bool {
-        // The listener has logged it. Peers can still be dialled from here.
+        // The listener has logged the error. Peers can still be dialled from here.
         true
     }
 

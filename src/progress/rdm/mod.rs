@@ -1,11 +1,11 @@
-//! A connectionless endpoint: one listener, one task, one port per peer. A scalable one has several
-//! contexts, each an [`Rdm`] with an engine, peers and receives of its own, behind the one listener
-//! (`contexts.rs`); a port is then one per context of a peer.
+//! A connectionless endpoint: one listener, one task, one port per peer. A scalable endpoint has
+//! several contexts behind its one listener (`contexts.rs`): each is an [`Rdm`] with its own
+//! engine, peers and receives, and has one port per context of a peer.
 //!
-//! A post gets the peer's port from [`Rdm::port_to`], which makes it at first use; the port takes
-//! posts before its connection is up. The task beside the listener runs the commands of the state
-//! machine in `proto/peers`, which decides which peer is dialled, whose request is accepted, when
-//! to retry and when to give up.
+//! A post gets the peer's port from [`Rdm::port_to`], which makes the port at first use; the port
+//! takes posts before its connection is up. The endpoint's task (`task.rs`), which the listener's
+//! task polls, runs the commands of the state machine in `proto/peers`. That machine decides which
+//! peer is dialled, whose request is accepted, when to retry and when to give up.
 //!
 //! Locks: the lock of the peer table is never held together with a port's. Ports queue notices and
 //! report to the peer feed under their own lock; the locks of the queue and the feed are taken
@@ -106,7 +106,6 @@ pub(crate) struct RdmBindings {
     pub(crate) traffic: Option<TrafficMark>,
 }
 
-/// Configuration of a connectionless endpoint.
 pub(crate) struct RdmConfig {
     /// The endpoint's identifier in completions, shared by all its ports.
     pub(crate) id: EndpointId,
@@ -123,7 +122,7 @@ pub(crate) struct RdmConfig {
     pub(crate) idle: IdlePolicy,
     /// How long a peer may stay unreachable before the operations posted to it end.
     pub(crate) connect_deadline: Duration,
-    /// How many peers may be connected that the application has not asked for.
+    /// Maximum number of connected peers that the application has not asked for.
     pub(crate) strangers_max: usize,
     /// The peers that the application knows.
     pub(crate) vector: AddressVector,
@@ -198,7 +197,8 @@ impl Rdm {
         self.engine.port(name)
     }
 
-    /// Returns the port of this peer, to post to at once; makes and dials it if there is none.
+    /// Returns the port of this peer, to post to at once; if there is none, makes one that the task
+    /// dials.
     ///
     /// The connection may end between this call and the post, which is then refused:
     /// [`Port::is_superseded`] says whether to ask again.
@@ -258,8 +258,8 @@ impl Rdm {
         reader
     }
 
-    /// Returns the source id of this address, with the key that it must prove, in the receive
-    /// context; it stays the same as long as the endpoint lives.
+    /// Returns the receive context's source id for this address and the key that it must prove. The
+    /// id stays the same as long as the endpoint lives.
     pub(crate) fn source_of(&self, peer: PeerAddr) -> Result<SourceId> {
         let number = self.key_number(self.key_to(peer)?.as_ref());
         let mut table = self.lock_table("source of");
@@ -292,7 +292,8 @@ impl Rdm {
         self.lock_table("ask whether open").check_open().is_err()
     }
 
-    /// Returns the peer's port with this key, which a peer has proven, or makes one. For the task.
+    /// Returns the peer's port with this key, which the peer has proven, or makes one. For the
+    /// task.
     fn current_or_new(
         self: &Arc<Self>,
         peer: PeerAddr,
@@ -319,7 +320,7 @@ impl Rdm {
     ) -> Result<Arc<Port>> {
         let (port, connection) = self.unlisted_port(peer, key)?;
         let mut table = self.lock_table("new port");
-        // The task ends the ports of a closing endpoint, and has done so already.
+        // The task has already ended the ports of a closing endpoint.
         let found = match table.check_open() {
             Err(error) if wanted => Err(error),
             _ => {
@@ -348,7 +349,7 @@ impl Rdm {
         }
     }
 
-    /// Makes a port that posts do not go to.
+    /// Makes a port that is not the peer's port for posts.
     fn unlisted_port(
         self: &Arc<Self>,
         peer: PeerAddr,
@@ -368,7 +369,7 @@ impl Rdm {
         Ok((port, connection))
     }
 
-    /// Returns this context and the peer's, as they name each other.
+    /// Returns the names of this context and of the peer's.
     fn contexts_with(&self, peer: PeerAddr) -> NamedContexts {
         NamedContexts {
             from: self.context,
@@ -402,8 +403,8 @@ impl Rdm {
 
 debug_fields!(Rdm, self => local_addr: self.local_addr());
 
-/// Makes the error of a connection whose peer was inserted with another key since, or has connected
-/// with another.
+/// Makes the error of a connection whose peer has since been inserted, or has connected, with
+/// another key.
 fn rekeyed(peer: PeerAddr) -> Error {
     let what = "the peer is known by another authorization key now";
     Error::new(ErrorKind::NotAuthorized, what).with_peer(peer.socket)

@@ -63,7 +63,6 @@ impl NoticeQueue {
         list.task.take()
     }
 
-    /// Wakes the task.
     pub(super) fn wake(&self) {
         let task = self.lock().task.take();
         if let Some(task) = task {

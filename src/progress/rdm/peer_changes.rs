@@ -2,10 +2,10 @@
 //! of the same peer coalesce. A pure structure, without locks and wakers.
 //!
 //! Memory is bounded by construction. A record of a peer that is up belongs to one of the
-//! endpoint's connections. A record of a peer that the reader believes to be up, and that is down,
-//! belongs to one of the peers that were up at the same time, since records are read in the order
-//! in which they began. Records of peers that came and went unread, which strangers can fill, are
-//! bounded per host.
+//! endpoint's connections. If the reader has read that a peer is up, and the peer is down, its
+//! record belongs to one of the peers that were up at the same time, since records are read in the
+//! order in which they began. Records of peers that came and went unread, which strangers can fill,
+//! are bounded per host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -38,23 +38,23 @@ use crate::proto::{HostShares, host_of};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PeerEventKind {
-    /// It is connected. A second `Up` without a [`Down`](Self::Down) in between means that the
-    /// connection was lost or closed and opened again before the first was read.
+    /// The peer is connected. A second `Up` without a [`Down`](Self::Down) in between means that
+    /// the connection was lost or closed and opened again before the first `Up` was read.
     Up,
-    /// It is connected, as another [incarnation](crate::rdm::PeerEvent::incarnation), which knows
-    /// nothing of the previous one.
+    /// The peer is connected, as another [incarnation](crate::rdm::PeerEvent::incarnation), which
+    /// knows nothing of the previous one.
     Restarted,
-    /// It is no longer connected, or could not be reached.
+    /// The peer is no longer connected, or could not be reached.
     Down {
-        /// The reason. `None`: the connection ended in order, since it was
-        /// [idle](crate::rdm::IdlePolicy), either side disconnected it, or closed its endpoint,
-        /// while this side waited for nothing of the peer's: an operation that the end has failed
-        /// is the reason otherwise.
+        /// The reason. `None`: the connection ended in order, and no operation of this side waited
+        /// for the peer: the connection was [idle](crate::rdm::IdlePolicy), or either side
+        /// disconnected it or closed its endpoint. If the end has failed an operation, the reason
+        /// is that failure.
         error: Option<Error>,
     },
 }
 
-/// The change of one peer, to be read.
+/// An unread change of one peer.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerChange {
     pub(crate) peer: PeerAddr,
@@ -69,7 +69,7 @@ pub(super) struct PeerChanges {
     records: HashMap<PeerAddr, Record>,
     /// The peers that have a record, in the order in which the records began.
     order: BTreeMap<u64, PeerAddr>,
-    /// Records of peers that came and went without the reader having read of them.
+    /// Records of peers that came and went before the reader read of them.
     strangers: HostShares<(u64, PeerAddr), IpAddr>,
     next_number: u64,
 }

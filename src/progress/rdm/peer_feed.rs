@@ -26,7 +26,8 @@ struct FeedState {
     up: BTreeMap<PeerAddr, UpPeer>,
     readers: BTreeMap<u64, Reader>,
     next_reader: u64,
-    /// Incremented when the last reader is dropped: earlier reports of ports are no longer in `up`.
+    /// Incremented when the last reader is dropped: connections counted before are no longer in
+    /// `up`.
     epoch: u64,
     /// True once the endpoint has ended: no change follows.
     ended: bool,
@@ -34,8 +35,8 @@ struct FeedState {
 
 #[derive(Debug)]
 struct UpPeer {
-    /// Number of connections. Two for a moment: of an old and a new incarnation, or of a
-    /// verification.
+    /// Number of connections. Two exist for a moment when the peer has restarted, or is being
+    /// verified.
     connections: usize,
     /// The incarnation of the latest connection.
     incarnation: Option<u32>,
@@ -47,14 +48,15 @@ struct Reader {
     waker: Option<Waker>,
 }
 
-/// What the feed has counted of a port's connection.
+/// The state of a port's connection in the feed.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     /// The incarnation that the peer reported, while the connection is up.
     pub(super) connected: Option<Option<u32>>,
     /// The epoch in which the feed counted the connection.
     counted: Option<u64>,
-    /// True if the endpoint has given up the peer, which was not connected: that is reported too.
+    /// True if the endpoint has given up the peer, which was not connected: the feed reports that
+    /// too.
     pub(super) is_given_up: bool,
 }
 

@@ -23,7 +23,7 @@ pub(crate) trait PeerKeys: Send + Sync {
     fn number_of(&self, key: Option<&AuthSecret>) -> u16;
 }
 
-/// What the address vector has as the key of a peer.
+/// The key of a peer in the address vector.
 pub(crate) enum ListedKey {
     /// The vector does not have the peer.
     NotListed,
@@ -32,9 +32,9 @@ pub(crate) enum ListedKey {
     Key(AuthSecret),
 }
 
-/// What a peer that asks for a connection must prove.
+/// The proof that a peer must give when it asks for a connection.
 pub(super) enum RequiredKey {
-    /// It must prove nothing, and must not have a key either.
+    /// The peer must prove nothing, and must not have a key either.
     NoKey,
     OneOf(Vec<AuthSecret>),
 }
@@ -44,7 +44,7 @@ impl RequiredKey {
         matches!(self, RequiredKey::OneOf(_))
     }
 
-    /// Returns whether it admits a peer that has proven this key, or none.
+    /// Returns true if a peer that has proven this key, or none, is admitted.
     pub(super) fn admits(&self, proven: Option<&AuthSecret>) -> bool {
         match (self, proven) {
             (RequiredKey::NoKey, None) => true,
@@ -64,7 +64,7 @@ impl Rdm {
         Ok(match keys.of(peer.socket)? {
             ListedKey::Key(key) => Some(key),
             ListedKey::NoKey => None,
-            // It connected by itself; its connection has the key that it used.
+            // The peer connected by itself; its port has the key that it used.
             ListedKey::NotListed => self.port_of(peer).and_then(|port| port.auth_key().cloned()),
         })
     }
@@ -75,8 +75,8 @@ impl Rdm {
         keys.map_or(0, |keys| keys.number_of(key))
     }
 
-    /// Returns what a peer that claims to be at this address must prove. `None`: no proof would
-    /// suffice.
+    /// Returns the proof required of a peer that claims to be at this address. `None`: no proof
+    /// would suffice.
     pub(super) fn key_required_of(&self, peer: PeerAddr) -> Option<RequiredKey> {
         let one = |key: Option<AuthSecret>| match key {
             Some(key) => RequiredKey::OneOf(vec![key]),

@@ -28,7 +28,7 @@ pub(super) struct AcceptedRequest {
     key: Option<AuthSecret>,
 }
 
-/// The decisions about requests to its context, as by a [`RequestHandler`].
+/// The decisions about requests to the task's context, for the listener's [`RequestHandler`].
 ///
 /// [`RequestHandler`]: super::super::listen::RequestHandler
 impl RdmTask {
@@ -60,10 +60,11 @@ impl RdmTask {
         if self.rdm.check_reachable(from).is_err() {
             return RequestDecision::Reject(asked.reject_context(self.rdm.incarnation).into());
         }
-        // Endpoints with a key connect only with each other, and so do those without.
+        // Endpoints with a key connect only with each other; so do endpoints without one.
         let required = self.rdm.key_required_of(from);
         let proves = asked.offer().is_some_and(ExtensionOffer::proves_key);
-        // A key that this endpoint was not opened with counts as none: the peer must not retry.
+        // If the peer's listed key is not one of this endpoint's, the rejection makes the peer give
+        // up.
         let has_key = required.as_ref().map_or(!proves, RequiredKey::is_key);
         let reject = asked.reject(self.rdm.incarnation, has_key);
         let Some(required) = required.filter(|_| has_key == proves) else {
@@ -131,8 +132,8 @@ impl RdmTask {
         self.run_commands(now);
     }
 
-    /// Makes the challenge that the peer must answer before its request counts. `None`: its offer
-    /// of a proof cannot be right, or there are no random bytes.
+    /// Makes the challenge that the peer must answer before its request counts. `None`: the peer's
+    /// offer of a proof cannot be right, or there are no random bytes.
     fn challenge(
         &self,
         keys: Vec<AuthSecret>,

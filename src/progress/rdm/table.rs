@@ -31,7 +31,7 @@ pub(super) enum EndpointState {
     /// No operation is accepted any more; ports end in order.
     Closing,
     Ended,
-    /// The driver or the task ended before the endpoint was closed, and everything with it.
+    /// The driver or the task ended before the endpoint was closed; everything has ended with it.
     Gone,
 }
 
@@ -53,8 +53,8 @@ pub(super) struct Table {
     next_departed: u64,
     next_source: u64,
     next_connection: u64,
-    /// Number of entries that the application has asked for, and the number of them at which the
-    /// table looks for entries whose address was removed from the vector.
+    /// Number of pinned entries, and the number at which the table looks for pinned entries whose
+    /// address was removed from the vector.
     pinned: usize,
     unpin_at: usize,
     state: EndpointState,
@@ -74,7 +74,7 @@ struct PeerEntry {
     sources: SmallVec<[SourceId; 1]>,
     /// The port to post to.
     port: Option<(Arc<Port>, ConnectionId)>,
-    /// True if the application has asked for it, and may keep its source id while its address
+    /// True if the application has asked for the peer, and may keep its source id while the address
     /// vector has the address.
     pinned: bool,
     /// Its number among the departed.
@@ -128,7 +128,7 @@ impl Table {
         self.state = to;
     }
 
-    /// Ends the endpoint; returns the wakers of the tasks that wait for that.
+    /// Ends the endpoint; returns the wakers of the tasks that wait for the end.
     #[must_use]
     pub(super) fn end(&mut self, to: EndpointState, why: &Error) -> WakeList {
         self.go(to);
@@ -163,7 +163,7 @@ impl Table {
         })
     }
 
-    /// Returns the source id of this peer with the key of this number.
+    /// Returns the source id of this peer with the key that has this number.
     pub(super) fn source_of(&mut self, peer: PeerAddr, key: u16) -> SourceId {
         let entry = self.entry(peer);
         let source = SourceId::of_peer(entry.number, key);
@@ -174,7 +174,7 @@ impl Table {
         source
     }
 
-    /// Returns the source id for the application, which may keep it.
+    /// Returns the peer's source id for the application, which may keep the id.
     pub(super) fn pin(&mut self, peer: PeerAddr, key: u16) -> SourceId {
         self.pin_entry(peer);
         self.source_of(peer, key)

@@ -136,7 +136,8 @@ impl RdmTask {
         }
     }
 
-    /// Handles a verification that has become a connection: it replaces the peer's, or is closed.
+    /// Handles a verification that has become a connection: replaces the peer's current connection
+    /// by it, or closes it.
     fn handle_verified(
         &mut self,
         peer: PeerAddr,
@@ -159,7 +160,7 @@ impl RdmTask {
         }
     }
 
-    /// Dials the peer's address beside its port, to see what listens there.
+    /// Dials the peer's address with a second port, to see which endpoint listens there.
     fn verify(&mut self, peer: PeerAddr, attempt: AttemptId, now: Instant) {
         let key = self.rdm.key_to(peer);
         match key.and_then(|key| self.rdm.unlisted_port(peer, key)) {
@@ -182,7 +183,7 @@ impl RdmTask {
         }
     }
 
-    /// Handles a failed attempt. The peer's port continues if an operation waits there, which may
+    /// Handles a failed attempt. The peer's port continues if an operation waits in it: one may
     /// have been posted while the peer's own request was being accepted.
     pub(super) fn failed(
         &mut self,

@@ -24,7 +24,8 @@ impl ReceiveContext {
             .peek(selector.wanted, selector.source)
     }
 
-    /// Claims that message: only a receive that names the claim gets it (`FI_PEEK | FI_CLAIM`).
+    /// Claims the message that [`ReceiveContext::peek`] finds: only a receive that names the claim
+    /// gets the message (`FI_PEEK | FI_CLAIM`).
     pub(crate) fn claim(&self, selector: ReceiveSelector) -> Option<(ClaimId, Arrival)> {
         self.with_state("claim", |state, _| {
             let (claim, arrival) = state.matcher.claim(selector.wanted, selector.source)?;
@@ -66,7 +67,8 @@ impl ReceiveContext {
         })
     }
 
-    /// Discards the claimed message (`FI_CLAIM | FI_DISCARD`). Returns false if it is gone.
+    /// Discards the claimed message (`FI_CLAIM | FI_DISCARD`). Returns false if the message is
+    /// gone.
     pub(crate) fn discard_claimed(&self, claimed: ClaimId) -> bool {
         self.with_state("discard claimed", |state, deferred| {
             state.drop_claimed(claimed, deferred)
@@ -135,7 +137,7 @@ impl ContextState {
     }
 
     /// Receives a claimed message into an empty buffer, without a report. A message that has not
-    /// come yet is received too, since its sender waits for that.
+    /// come yet is received too, since its sender waits.
     fn drop_claimed(&mut self, claimed: ClaimId, deferred: &mut DeferredWork<'_>) -> bool {
         let options = PostOptions::default();
         let sink = Operation::new(OpKind::Receive, Payload::empty(), Report::Counted, options);

@@ -34,8 +34,7 @@ pub(super) struct DeferredWork<'a> {
     pub(super) unlocked: &'a mut UnlockedWork,
 }
 
-/// What steps have collected to be dropped with no lock held: dropping it wakes tasks, and may run
-/// the user's code.
+/// Objects to be dropped with no lock held: their drop wakes tasks, and may run the user's code.
 #[derive(Debug, Default)]
 pub(super) struct UnlockedWork {
     pub(super) wakes: WakeList,
@@ -77,7 +76,7 @@ impl<'a> DeferredWork<'a> {
         self.unlocked.drops.push(DeferredDrop::Memory(payload));
     }
 
-    /// Ends a receive that no message was placed in.
+    /// Ends a receive whose buffer has no message.
     pub(super) fn end_unmatched(&mut self, mut record: OpRecord, error: Error, phase: Phase) {
         record.phase = phase;
         record.set_end(Err(error), 0);
@@ -92,7 +91,7 @@ impl<'a> DeferredWork<'a> {
 }
 
 impl ReceiveContext {
-    /// Returns the context in which receives complete here. `stats` counts them.
+    /// Returns the context for completing receives, which `stats` counts.
     pub(super) fn completion_context<'a>(
         &'a self,
         stats: &'a mut OperationCounts,
@@ -109,8 +108,8 @@ impl ReceiveContext {
         }
     }
 
-    /// Delivers messages and completes receives. The caller drops the rest, wakers and memory, with
-    /// no lock held.
+    /// Delivers messages and completes receives. The caller drops the wakers and the memory with no
+    /// lock held.
     pub(super) fn complete_all(&self, state: &mut ContextState, deferred: &mut DeferredWork<'_>) {
         while !deferred.is_done() {
             self.deliver_all(state, deferred);
@@ -196,8 +195,7 @@ impl ContextState {
         deferred.deliveries.push((record, message));
     }
 
-    /// Takes the record of a receive that a message was matched with, or makes that of a part of a
-    /// buffer.
+    /// Takes the record of a matched receive, or makes the record of a matched part of a buffer.
     pub(super) fn take_record(&mut self, matched: MatchedReceive) -> OpRecord {
         let key = matched.receive.key;
         let record = match matched.part {
@@ -208,7 +206,7 @@ impl ContextState {
     }
 
     /// Enters the match of a receive, or of a part of a multi-receive buffer, with a message that
-    /// has not come yet; returns the key of what the message is for. The caller arms the rest of
+    /// has not come yet; returns the key of the receive or of the part. The caller arms the rest of
     /// the buffer.
     pub(super) fn enter_match(
         &mut self,
@@ -263,8 +261,8 @@ impl ContextState {
             deferred.completions.push(record);
             return;
         }
-        // Its owner is gone, or has the error that its time has passed: the message is requeued at
-        // once, so that no later one is matched before it.
+        // The receive's owner is gone, or has been given the time-out error. The message is
+        // requeued at once, so that no later message is matched before it.
         let copy = message.payload.copy_front(message.len);
         record.payload = Some(message.payload);
         deferred.end_unmatched(record, Error::new(ErrorKind::Canceled, ""), Phase::Moving);
@@ -320,7 +318,7 @@ impl ContextState {
         }
     }
 
-    /// Names the peer that sends the message of a matched receive.
+    /// Adds the peer that sends the message of a matched receive to the error.
     fn about_sender(&self, key: OpKey, error: Error) -> Error {
         let sender = self.receives.get(key).and_then(|it| it.sender);
         let port = sender.and_then(|it| self.ports.get(&it));
@@ -353,7 +351,7 @@ impl ContextState {
             (ReceiveOpState::Claimed, _) => gone,
             (_, Some(error)) => error.clone(),
             (&mut ReceiveOpState::Matched(receive), None) => {
-                // What its future drives may have changed.
+                // The progress that the receive's future drives may have changed.
                 record.wake(&mut deferred.unlocked.wakes);
                 let result = self.matcher.requeue_receive(receive);
                 return self.apply_match(key, result, deferred);
@@ -365,8 +363,8 @@ impl ContextState {
         }
     }
 
-    /// Queues the key of a receive for the connection of the announced message that it was matched
-    /// with, and wakes that connection, which asks for the message in its next turn.
+    /// Queues a receive that was matched with an announced message for the connection of the
+    /// message, and wakes that connection: it asks for the message in its next turn.
     pub(super) fn queue_clear_to_send(
         &mut self,
         matched: MatchedReceive,
@@ -387,7 +385,7 @@ impl ContextState {
         deferred.wake(port.waker.clone());
     }
 
-    /// Applies what the matcher did with a receive.
+    /// Applies the matcher's result for a receive.
     pub(super) fn apply_match(
         &mut self,
         key: OpKey,

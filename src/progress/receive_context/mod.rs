@@ -2,14 +2,14 @@
 //! that were opened with a shared receive context ([`shared`]).
 //!
 //! The record of a receive stays here from its post to its end ([`op_state`] has the drawing). A
-//! stored message completes it at once; otherwise the connection that brings the message borrows
-//! its buffer, and says when the message is in it. [`SharedMatcher`] decides which message goes to
-//! which receive; the context adds the lock around it, the backlog of receives that wait for room,
-//! and the completion slots, deadlines and wakers of receives.
+//! stored message completes the receive at once; otherwise the connection that brings the message
+//! borrows the receive's buffer, and reports when the message is in it. [`SharedMatcher`] decides
+//! which message goes to which receive; the context adds the lock around it, the backlog of
+//! receives that wait for room, and the completion slots, deadlines and wakers of receives.
 //!
-//! Messages of one sender are reported in the order in which it sent them, since all are reported
-//! under the lock. Waking tasks and dropping the user's memory is [`deferred`] until the lock is
-//! released. The lock is taken after a port's, and before those of completion queues.
+//! Messages of one sender are reported in the order of its sends, since all are reported under the
+//! lock. Waking tasks and dropping the user's memory is [`deferred`] until the lock is released.
+//! The lock is taken after a port's, and before those of completion queues.
 
 mod claims;
 mod deferred;
@@ -53,7 +53,6 @@ pub(crate) use shared::{SharedContext, SharedContextConfig};
 use state::{AttachedPort, ClearToSendQueue, ContextState};
 use trim::TrimState;
 
-/// Configuration of a receive context.
 #[derive(Clone)]
 pub(crate) struct ReceiveConfig {
     /// The endpoint that completions name, unless `names_connections` is set.
@@ -63,15 +62,15 @@ pub(crate) struct ReceiveConfig {
     pub(crate) names_connections: bool,
     /// Number of receives that may be posted at a time.
     pub(crate) size: usize,
-    /// Bytes of unexpected messages that are stored at most, of all peers together.
+    /// Maximum number of stored bytes of unexpected messages, of all peers together.
     pub(crate) unexpected_bytes: usize,
-    /// Bytes of unexpected messages that are stored at most, of one peer.
+    /// Maximum number of stored bytes of unexpected messages, of one peer.
     pub(crate) unexpected_bytes_per_peer: usize,
     /// The addresses of senders.
     pub(crate) addresses: Arc<SourceAddresses>,
     /// Counts receives.
     pub(crate) counter: Option<Counter>,
-    /// Names the senders in completions, if they are to be named (`FI_SOURCE`).
+    /// Names the senders in completions (`FI_SOURCE`); `None`: completions name no senders.
     pub(crate) sources: Option<Arc<dyn Sources>>,
 }
 
@@ -118,8 +117,8 @@ impl ReceiveContext {
         })
     }
 
-    /// Registers the waker that asks for a call of [`ReceiveContext::expire`] earlier than the time
-    /// that it returned last. To be called before `expire`.
+    /// Registers the waker that is woken when [`ReceiveContext::expire`] must be called before the
+    /// time that it last returned. Must be called before `expire`.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         let mut state = self.lock("waker");
         if (state.driver.as_ref()).is_some_and(|driver| driver.will_wake(waker)) {
@@ -143,8 +142,8 @@ impl ReceiveContext {
     }
 
     /// Posts a multi-receive buffer: it takes one message after the other until fewer than
-    /// `free_min` bytes are left (`FI_MULTI_RECV`). Each message is a completion of the context's
-    /// queue; a last one, with the flag alone, follows when the buffer is released.
+    /// `free_min` bytes are left (`FI_MULTI_RECV`). Each message makes a completion in the queue; a
+    /// last one, with the flag alone, follows when the buffer is released.
     ///
     /// Refuses a list of buffers, and a `free_min` of 0.
     pub(crate) fn post_multi(
@@ -201,8 +200,8 @@ impl ReceiveContext {
         })
     }
 
-    /// Withdraws a receive whose future is dropped (ruling 4): cancels the receive, or requeues its
-    /// message, once it is complete.
+    /// Withdraws a receive whose future is dropped (ruling 4): cancels the receive, or, if it is
+    /// complete, requeues its message.
     pub(crate) fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
         let Some(op) = awaited.abandon() else {
             return self.with_state("withdraw", |state, deferred| {
@@ -223,8 +222,8 @@ impl ReceiveContext {
         }
     }
 
-    /// Withdraws a queued receive, whose acceptance is no longer awaited since that future is
-    /// dropped: cancels the receive if it is still in the backlog.
+    /// Cancels a receive if it is still in the backlog. Called when the future of its acceptance is
+    /// dropped.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
         self.with_state("withdraw", |state, deferred| {
             if let Some(ReceiveOpState::Backlogged(..)) = state.receives.state(key)
@@ -244,8 +243,8 @@ impl ReceiveContext {
     }
 
     /// Ends receives whose time limit has passed, and retries buffers that lack completion slots.
-    /// Returns when to be called next, if not woken before. The message of a receive that it ends
-    /// while the message is being received goes to the next receive.
+    /// Returns the time of the next call, unless the waker is woken before. If a receive ends while
+    /// its message is being received, the message goes to the next receive.
     pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
         self.with_state("expire", |state, deferred| {
             let ContextState {
@@ -271,8 +270,8 @@ impl ReceiveContext {
     }
 
     /// Attaches a connection; returns its view of the receives, and the number of bytes of the
-    /// store that it is promised. `waker` is woken when the connection may read on, owes credit, or
-    /// must ask for announced messages, if its peer announces `long` ones.
+    /// store promised to the connection. `waker` is woken when the connection may read on, owes
+    /// credit, or must ask for announced messages, if its peer announces `long` ones.
     pub(super) fn attach(
         self: &Arc<Self>,
         ids: ConnIds,
@@ -298,8 +297,8 @@ impl ReceiveContext {
         (receives, promised)
     }
 
-    /// Closes the context: ends all receives with this error, and drops all messages. Later posts
-    /// are refused with it too.
+    /// Closes the context: ends all receives and refuses later posts with this error, and drops all
+    /// messages.
     pub(crate) fn close(&self, error: Error) {
         self.with_state("close", |state, deferred| {
             if state.closed.is_none() {

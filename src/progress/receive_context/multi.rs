@@ -79,7 +79,7 @@ impl MultiReceive {
         self.release(wakes);
     }
 
-    /// Ends a buffer that takes no more messages: its completion follows its last message's.
+    /// Ends a buffer that takes no more messages: its completion follows that of its last message.
     pub(super) fn finish(
         self: Arc<Self>,
         result: Result<(), Error>,
@@ -160,7 +160,7 @@ impl ContextState {
         self.arm(key, deferred);
     }
 
-    /// Makes the record of the part of a buffer that a message gets.
+    /// Makes the record of the part of a buffer that one message gets.
     pub(super) fn part_record(&mut self, key: OpKey, part: Payload) -> Option<OpRecord> {
         let buffer = self.receives.buffer_mut(key)?;
         let after = buffer.slot_after.take();
@@ -171,7 +171,7 @@ impl ContextState {
         Some(OpRecord::new(record))
     }
 
-    /// Returns a part that no message comes for to its buffer.
+    /// Returns to its buffer a part whose message does not come.
     pub(super) fn return_part(
         &mut self,
         key: OpKey,
@@ -250,7 +250,8 @@ impl ContextState {
         if let Some(cursor) = self.matcher.cancel(receive) {
             match (slot, &self.driver) {
                 (Some(slot), _) => deferred.unlocked.drops.push(DeferredDrop::Slot(slot)),
-                // The buffer waited for a slot of its queue, and others may.
+                // The buffer waited for a slot of this queue, and other receives may still wait for
+                // one.
                 (None, Some(driver)) if multi.queue.withdraw(driver) => {
                     self.wake_driver(deferred);
                 }

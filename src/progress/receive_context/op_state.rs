@@ -9,8 +9,8 @@
 //!               └──▶ Multi ───── consumed, or canceled ────────────────────────────┤
 //!   Claimed, Part ───── its message is delivered, or its sender is gone ───────────┘
 //! ```
-//! Backlogged and Posted end when they are canceled, and when a message is there as a whole.
-//! Matched moves to Matched when a requeued receive matches another announcement.
+//! Backlogged and Posted end when they are canceled, or matched with a complete message. Matched
+//! moves to Matched when a requeued receive matches another announcement.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ use super::{MultiReceive, ReceiveSelector};
 /// A receive that has not ended.
 #[derive(Debug)]
 pub(super) struct ReceiveEntry {
-    /// Without its buffer while bytes are received into it, or the cursor of its state has it.
+    /// Has no buffer while bytes are received into the buffer, or while the cursor in `state` has
+    /// it.
     pub(super) record: OpRecord,
     pub(super) state: ReceiveOpState,
     /// The connection that brings its message, or has announced it.
@@ -38,9 +39,9 @@ pub(super) struct ReceiveEntry {
 pub(super) struct PostedBuffer {
     pub(super) receive: ReceiveKey,
     pub(super) multi: Arc<MultiReceive>,
-    /// Where its next message is reported; `None`: the buffer is not armed.
+    /// The slot of its next message; `None`: the buffer is not armed.
     pub(super) slot: Option<CqSlot>,
-    /// Where the message after it is reported, while the next one takes its part.
+    /// The slot of the message after that, while the next message takes its part.
     pub(super) slot_after: Option<CqSlot>,
 }
 
@@ -108,7 +109,7 @@ impl ReceiveTable {
         self.receives.get(key).map(|it| &it.state)
     }
 
-    /// Returns the place of a matched receive among all.
+    /// Returns the number by which matched receives are ordered; 0 for other receives.
     pub(super) fn order(&self, key: OpKey) -> u64 {
         match self.state(key) {
             Some(ReceiveOpState::Matched(receive) | ReceiveOpState::MatchedCanceled(receive)) => {
@@ -126,8 +127,8 @@ impl ReceiveTable {
         self.receives.get_mut(key).map(|it| &mut it.record)
     }
 
-    /// Returns what a receive takes that is admitted from the backlog, with the cursor of a
-    /// multi-receive buffer.
+    /// Takes the selector of a receive that is being admitted, and the cursor of a multi-receive
+    /// buffer.
     pub(super) fn take_posted(&mut self, key: OpKey) -> (ReceiveSelector, Option<BufferCursor>) {
         match self.receives.get_mut(key).map(|it| &mut it.state) {
             Some(ReceiveOpState::Backlogged(selector, cursor)) => (*selector, cursor.take()),
@@ -143,7 +144,8 @@ impl ReceiveTable {
         }
     }
 
-    /// Returns the records of the receives of one message that wait for one, or for room.
+    /// Returns the records of receives that wait for a message or for room, without posted
+    /// multi-receive buffers.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &OpRecord> {
         let waits = |it: &&ReceiveEntry| {
             matches!(

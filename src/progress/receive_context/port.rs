@@ -17,7 +17,7 @@ use super::multi::reserve_after;
 use super::state::{ClearToSendQueue, ContextState, lock_queue};
 
 /// The receives of a context, as seen by the connection of one port, under the port's lock. Wakers
-/// and memory that must be handled without that lock are collected
+/// and memory that must be dropped without that lock are collected
 /// ([`PortReceives::take_deferred`]).
 pub(crate) struct PortReceives {
     context: Arc<ReceiveContext>,
@@ -46,17 +46,17 @@ impl PortReceives {
         }
     }
 
-    /// Returns true if there is anything to be [taken](Self::take_deferred).
+    /// Returns true if [`PortReceives::take_deferred`] has anything to take.
     pub(crate) fn has_deferred(&self) -> bool {
         !self.unlocked.is_empty()
     }
 
-    /// Takes what must be dropped once the port's lock is released, which wakes tasks.
+    /// Takes the wakers and memory that must be dropped after the port's lock is released.
     pub(crate) fn take_deferred(&mut self) -> impl Sized + use<> {
         std::mem::take(&mut self.unlocked)
     }
 
-    /// Sets the address that the errors of receives name which get this connection's messages.
+    /// Sets the peer's address, which errors name in receives that get this connection's messages.
     pub(crate) fn set_peer(&mut self, peer: Option<SocketAddr>) {
         let mut state = self.context.lock("set the peer");
         if let Some(port) = state.ports.get_mut(&self.ids.connection) {
@@ -64,7 +64,7 @@ impl PortReceives {
         }
     }
 
-    /// Number of this connection's messages that receives have got directly.
+    /// Returns the number of this connection's messages that receives have got directly.
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered
     }

@@ -1,5 +1,5 @@
 //! A receive context shared by connected endpoints (`fi_srx_context`; fi_endpoint(3)): the
-//! receives, and their entry in an engine, whose driver keeps their time limits.
+//! receives, and the context's entry in an engine, whose driver keeps the time limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,6 @@ use crate::transport::Clock;
 
 use super::{ReceiveConfig, ReceiveContext};
 
-/// Configuration of a shared receive context.
 pub(crate) struct SharedContextConfig {
     pub(crate) receives: ReceiveConfig,
     pub(crate) long_messages: LongMessages,
@@ -58,12 +57,11 @@ impl SharedContext {
         Ok(context)
     }
 
-    /// The receives.
     pub(crate) fn receives(&self) -> &Arc<ReceiveContext> {
         &self.receives
     }
 
-    /// Opens a port for an endpoint with these receives. The endpoint's number is its connection's.
+    /// Opens a port for an endpoint with these receives. The connection's number is the endpoint's.
     pub(crate) fn open_port(
         &self,
         engine: &Arc<Engine>,

@@ -30,7 +30,7 @@ use super::trim::TrimState;
 #[derive(Debug)]
 pub(super) struct AttachedPort {
     pub(super) waker: Waker,
-    /// Set once it is connected: errors name it.
+    /// The peer's address, which errors name; set once the port is connected.
     pub(super) peer: Option<SocketAddr>,
     /// `None`: the peer announces no messages.
     pub(super) clear_to_send: Option<ClearToSendQueue>,
@@ -54,7 +54,7 @@ pub(super) fn reserve_slot(driver: Option<&Waker>, queue: &CompletionQueue) -> O
     }
 }
 
-/// Reserves the slot in which a receive completes; `false`: there is none now.
+/// Reserves the slot in which a receive completes. Returns false if there is no slot now.
 pub(super) fn reserve(
     driver: Option<&Waker>,
     record: &mut OpRecord,
@@ -71,8 +71,8 @@ pub(super) struct ContextState {
     pub(super) endpoint: EndpointId,
     pub(super) size: usize,
     pub(super) receives: ReceiveTable,
-    /// Receives that are admitted later, in order, for lack of room in the context or in a
-    /// completion queue.
+    /// Receives that wait for room in the context or in a completion queue, in the order of their
+    /// posts.
     pub(super) backlog: VecDeque<OpKey>,
     /// Multi-receive buffers that lack a completion slot for their next message.
     pub(super) starved: Vec<OpKey>,
@@ -82,8 +82,8 @@ pub(super) struct ContextState {
     pub(super) trim_state: TrimState,
     /// The reason why no receive is admitted any more.
     pub(super) closed: Option<Error>,
-    /// Counts the receives that have ended without a message, or with one of a connection that is
-    /// detached.
+    /// Counts the receives that have ended without a message, or with a message of a detached
+    /// connection.
     pub(super) ended: OperationCounts,
 }
 
@@ -92,9 +92,9 @@ impl ContextState {
         self.matcher.posted_len() < self.size
     }
 
-    /// Posts a receive, with a cursor a multi-receive buffer: matches it with a stored message,
-    /// enters it, or lets it wait in the backlog (`options.wait`). `Err`: the reason, and the
-    /// receive.
+    /// Posts a receive, or, with a cursor, a multi-receive buffer: matches it with a stored
+    /// message, enters it, or lets it wait in the backlog (`options.wait`). `Err`: the reason, and
+    /// the receive.
     pub(super) fn post(
         &mut self,
         selector: ReceiveSelector,
@@ -152,8 +152,8 @@ impl ContextState {
         }
     }
 
-    /// Returns the address of the peer that a receive waits for: the one that sends its message, or
-    /// the only one that it is directed at.
+    /// Returns the address of the peer that a receive waits for: the sender of its message, or the
+    /// only peer from which it receives.
     pub(super) fn peer_of(&self, key: OpKey, addresses: &SourceAddresses) -> Option<SocketAddr> {
         let receive = self.receives.get(key)?;
         let source = match &receive.state {
@@ -248,8 +248,8 @@ impl ContextState {
         Withdrawn::Ended
     }
 
-    /// Ends a matched receive for its owner, whose time limit has passed. The rest of it goes on in
-    /// another record, and its message goes to the next receive.
+    /// Ends a matched receive for its owner, since its time limit has passed. Another record
+    /// continues the reception, and the message goes to the next receive.
     pub(super) fn part_with(&mut self, key: OpKey, error: Error, deferred: &mut DeferredWork<'_>) {
         if let Some(record) = self.receives.record_mut(key)
             && !matches!(record.token, Report::Counted)
@@ -259,8 +259,8 @@ impl ContextState {
         }
     }
 
-    /// Follows every change: admits backlogged receives, and collects the wakers of connections
-    /// that may go on.
+    /// Called after every change: admits backlogged receives, and collects the wakers of
+    /// connections that may go on.
     pub(super) fn admit_and_wake(&mut self, deferred: &mut DeferredWork<'_>) {
         self.admit_backlog(deferred);
         while let Some(connection) = self.matcher.poll_wake() {

@@ -1,5 +1,5 @@
 //! The peer's answers to operations of this side: acks, refusals, and the bytes of reads. Answers
-//! carry no id: each is for the oldest operation of its kind.
+//! carry no id: each answers the oldest operation of its kind.
 //!
 //! ```text
 //!   handed out --> awaited_acks  --> ACK, ACKS, REFUSED ----------------> complete
@@ -36,8 +36,8 @@ impl AwaitedRead {
 }
 
 impl<T> Connection<T> {
-    /// Handles the answer to the oldest frame that awaits one. Answers carry no id, so an operation
-    /// that ended before its answer came still has its place in the queue.
+    /// Handles the answer to the oldest frame that awaits one. An operation that ended before its
+    /// answer came still has its place in the queue, since answers carry no id.
     pub(super) fn handle_answer(&mut self, answer: Result<(), Refusal>) -> Result<(), Error> {
         let Some(key) = self.awaited_acks.pop_front() else {
             return Err(violation("an acknowledgement that nothing awaits"));
@@ -72,7 +72,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Ends an operation that has its answer and its memory back.
+    /// Ends an operation that has its answer and has its memory back.
     pub(super) fn complete_answered(&mut self, key: OpKey, answer: Result<(), Refusal>) {
         let len = match answer {
             Ok(()) => self.ops.get(key).map_or(0, |op| op.len),
@@ -115,8 +115,8 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Notes that the bytes of the oldest read have landed up to `done`, and returns its memory to
-    /// it.
+    /// Notes that the bytes of the oldest read have landed up to `done`, and returns the memory to
+    /// the operation's record.
     pub(super) fn read_data_landed(&mut self, key: OpKey, done: u64, payload: Payload) {
         if let Some(read) = self.awaited_reads.front_mut() {
             debug_assert_eq!(read.op, key, "reads are answered in order");

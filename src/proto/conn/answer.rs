@@ -1,5 +1,5 @@
-//! The answers to a peer's reads where refusals are agreed on: cut into frames, so that one can be
-//! broken off (`docs/extension.md`, section 4).
+//! The answers to a peer's reads where refusals are agreed on. Each answer is split into frames, so
+//! that it can be aborted (`docs/extension.md`, section 4).
 //!
 //! ```text
 //!   resolved --> DATA ... DATA --> END 0
@@ -19,8 +19,8 @@ use crate::wire::FrameHeader;
 
 #[derive(Debug)]
 enum ReadAnswer {
-    /// Bytes that are still to be handed out. `regions`: those of their regions that count the
-    /// read, once it is answered in full.
+    /// `rest`: the bytes still to be handed out. `regions`: the regions that count the read once it
+    /// is answered in full.
     Rest {
         rest: Payload,
         regions: Payload,
@@ -35,7 +35,7 @@ pub(super) enum Part {
     Data,
     /// The end of an answer that was given in full.
     Done,
-    /// The end of a refused or broken answer.
+    /// The end of a refused or aborted answer.
     Void,
 }
 
@@ -62,14 +62,14 @@ impl AnswerFrame {
     }
 }
 
-/// Answers that are not handed out in full, oldest first.
+/// Answers that are not fully handed out, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct ReadAnswers {
     queue: VecDeque<ReadAnswer>,
 }
 
 impl ReadAnswers {
-    /// Answers a read with these bytes, ranges of regions.
+    /// Answers a read with these bytes, which are ranges of regions.
     pub(super) fn give(&mut self, bytes: Payload) {
         let regions = bytes.counting_regions();
         self.queue.push_back(ReadAnswer::Rest {
@@ -78,7 +78,7 @@ impl ReadAnswers {
         });
     }
 
-    /// Answers with bytes of our own memory. `counting`: the regions that count the access.
+    /// Answers with bytes in this side's own memory. `counting`: the regions that count the access.
     pub(super) fn give_values(&mut self, bytes: Payload, counting: Payload) {
         self.queue.push_back(ReadAnswer::Rest {
             rest: bytes,
@@ -91,8 +91,8 @@ impl ReadAnswers {
         self.queue.push_back(ReadAnswer::Refused(reason));
     }
 
-    /// Ends the oldest answer with this reason: a frame of it was handed out, and its region
-    /// refuses now.
+    /// Aborts the oldest answer with this reason: a frame of the answer was handed out, and its
+    /// region refuses now.
     pub(super) fn break_off(&mut self, reason: Refusal) {
         if let Some(oldest @ ReadAnswer::Rest { .. }) = self.queue.front_mut() {
             *oldest = ReadAnswer::Refused(reason);
@@ -111,7 +111,7 @@ impl ReadAnswers {
         self.queue.clear();
     }
 
-    /// The next frame, its regions leased.
+    /// Returns the next frame, with its regions leased.
     pub(super) fn next_frame(&mut self) -> Option<AnswerFrame> {
         let oldest = self.queue.front_mut()?;
         if let ReadAnswer::Rest { rest, .. } = oldest
@@ -137,7 +137,7 @@ impl ReadAnswers {
 }
 
 /// Takes the next bytes of an answer, and leases their regions. Missing memory is found here,
-/// before any byte of the frame is out: later it could not be reported.
+/// before any byte of the frame is sent: later it could not be reported.
 #[inline]
 fn data_frame(rest: &mut Payload) -> Result<AnswerFrame, Refusal> {
     let payload = rest.split_front(rest.len().min(READ_DATA_MAX));
@@ -152,7 +152,7 @@ fn data_frame(rest: &mut Payload) -> Result<AnswerFrame, Refusal> {
     })
 }
 
-/// Takes the next bytes of an answer that lies in device memory, as a copy.
+/// Copies the next bytes of an answer out of device memory.
 #[cold]
 fn device_data_frame(rest: &mut Payload) -> Result<AnswerFrame, Refusal> {
     let payload = rest.split_front(rest.len().min(DEVICE_PIECE_MAX));

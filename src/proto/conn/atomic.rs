@@ -1,7 +1,7 @@
-//! A peer's atomic operations on our regions (`docs/extension.md`, section 11). The operands of an
+//! A peer's atomic operations on our regions (`docs/extension.md`, section 11). All operands of an
 //! operation are collected first; then each number is changed atomically, in the order in which the
 //! operations came. An operation that only changes numbers is answered like a write, one that
-//! fetches them like a read.
+//! fetches numbers like a read.
 //!
 //! ```text
 //!   header --judged--> operands land --> done, or refused --> ack       (or its refusal)
@@ -29,7 +29,7 @@ pub(super) struct AskedAtomic {
     judged: Result<(Atomic, Payload), Refusal>,
 }
 
-/// Error of an atomic operation with a peer that has none.
+/// Error of an atomic operation with a peer that supports none.
 pub(super) fn not_agreed() -> Error {
     Error::new(
         ErrorKind::Unsupported,
@@ -49,8 +49,8 @@ impl<T> Connection<T> {
         ours.contains(Capabilities::ATOMICS)
     }
 
-    /// Ends the atomic operations that were posted before the connection was up, if its peer turns
-    /// out to have none.
+    /// Ends the atomic operations that were posted before the connection was up, if the peer
+    /// supports none.
     pub(super) fn end_unsupported_atomics(&mut self) {
         if self.has_atomics() {
             return;
@@ -98,7 +98,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Performs an operation whose operands have come, and answers it.
+    /// Performs an operation whose operands have come, and queues its answer.
     pub(super) fn atomic_landed(&mut self, asked: AskedAtomic, operands: Payload) {
         let AskedAtomic { form, judged } = asked;
         let done = judged.and_then(|(atomic, memory)| {
@@ -137,8 +137,8 @@ fn room(len: usize) -> Payload {
     Payload::from_vec(vec![0; len])
 }
 
-/// Performs the operation on every number, and returns the former values if it fetches. If it is
-/// refused, nothing is changed.
+/// Performs the operation on every number, and returns the former values if it fetches. A refused
+/// operation changes nothing.
 fn perform(
     atomic: &Atomic,
     form: AtomicForm,
@@ -159,7 +159,7 @@ fn perform(
         AtomicForm::Fetch | AtomicForm::Compare => vec![0; total],
     };
     memory.update_each(size, |at, seen| {
-        // If the number is offered again, its result is overwritten.
+        // If `update_each` offers a number again, its result is overwritten.
         if let Some(result) = results.get_mut(at..at + size) {
             result.copy_from_slice(&atomic.swapped(seen)[..size]);
         }

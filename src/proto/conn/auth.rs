@@ -1,9 +1,9 @@
-//! Proving the authorization key (`auth_key` of `fi_endpoint(3)`), before anything else is said:
-//! the acceptor challenges, the initiator answers with its proof, the acceptor gives its own, and
-//! then both say a HELLO that is sealed. `docs/extension.md`, section 9, is the specification.
+//! Proves the authorization key (`auth_key` of `fi_endpoint(3)`) before anything else is exchanged:
+//! the acceptor challenges, the initiator answers with its proof, the acceptor gives its own proof,
+//! and then both send a sealed HELLO. `docs/extension.md`, section 9, is the specification.
 //!
-//! A side with a key ends the attempt if the peer does not prove the same key, and sends nothing of
-//! itself before that but random bytes. Whatever is wrong with a proof, the refusal is the same.
+//! A side with a key ends the attempt if the peer does not prove the same key, and until then sends
+//! nothing of its own but random bytes. The refusal is the same whatever is wrong with a proof.
 //!
 //! ```text
 //!   initiator   Idle ── response ──▶ Awaiting ── challenge ──▶ Answered ── proof ──▶ Proven
@@ -28,7 +28,7 @@ use crate::wire::{
 use super::extension::{Extension, ExtensionParams};
 use super::{Connection, Lifecycle, violation};
 
-/// Error at the side whose proof was wrong, the same whatever was wrong with it.
+/// Error of the side whose proof was wrong, whatever was wrong with it.
 const REFUSED: &str = "the peer refused the proof of the key";
 
 /// State of the proof on a connection.
@@ -41,7 +41,7 @@ enum AuthState {
     Answered(SessionKey),
     /// Both sides have proven the key.
     Proven(SessionKey),
-    /// The peer has not proven the key; the refusal is on its way to it.
+    /// The peer has not proven the key; the refusal is being sent.
     Refusing,
 }
 
@@ -57,12 +57,12 @@ state_machine! { AuthState {
 pub(super) struct AuthExchange {
     secret: AuthSecret,
     nonce: Nonce,
-    /// The binding of proofs to the connection, if it is a secure one.
+    /// Binds the proofs to the connection, if it is a secure one.
     binding: Option<ChannelBinding>,
     /// The offer that both control frames agreed on.
     agreed: Option<ExtensionOffer>,
     decoder: Option<ProofDecoder>,
-    /// The acceptor's private data, which goes to a peer that has proven the key.
+    /// The acceptor's private data, which is sent only to a peer that has proven the key.
     data: Bytes,
     state: AuthState,
 }
@@ -80,7 +80,7 @@ impl AuthExchange {
         })
     }
 
-    /// Like [`ProofTerms::session`], between these two sides.
+    /// Like [`ProofTerms::session`], with this exchange's terms.
     fn session(&self, acceptor: &AuthHello, initiator: &AuthHello) -> Option<SessionKey> {
         self.terms()?.session(acceptor, initiator)
     }
@@ -96,7 +96,7 @@ impl AuthExchange {
     }
 }
 
-/// What a proof covers, beside the proof frames of the two sides.
+/// What a proof covers, in addition to the proof frames of the two sides.
 struct ProofTerms<'a> {
     secret: &'a AuthSecret,
     agreed: ExtensionOffer,
@@ -104,8 +104,8 @@ struct ProofTerms<'a> {
 }
 
 impl ProofTerms<'_> {
-    /// Returns the key of the session between these two sides, if their offers have not been
-    /// changed on the way.
+    /// Returns the key of the session between these two sides, if their offers were not changed on
+    /// the way.
     fn session(&self, acceptor: &AuthHello, initiator: &AuthHello) -> Option<SessionKey> {
         let transcript = transcript(self.agreed, acceptor, initiator);
         let session = self.secret.session(&transcript, self.binding);
@@ -124,10 +124,10 @@ impl ProofTerms<'_> {
 }
 
 /// The acceptor's part of the proof, up to the initiator's answer. A connectionless endpoint
-/// carries it out before it believes anything of a request, such as who the peer says it is.
+/// carries it out before it trusts anything in a request, such as the peer's identity.
 ///
-/// The endpoint may have several keys (`FI_AV_AUTH_KEY`), and a request does not say which it will
-/// prove: the answer is judged by each of them, so nothing about keys is on the wire.
+/// The endpoint may have several keys (`FI_AV_AUTH_KEY`), and a request does not say which one it
+/// will prove. The answer is checked against each key, so that the wire reveals nothing about keys.
 pub(crate) struct Challenge {
     secrets: Vec<AuthSecret>,
     ours: AuthHello,
@@ -157,12 +157,12 @@ pub(crate) enum ChallengeResult {
     /// All bytes given were taken, and more are needed.
     Need,
     Proven(ProvenKey),
-    /// The proof was wrong. This frame says so, and is the last.
+    /// The proof was wrong. This frame says so, and is the last one to send.
     Refused(Vec<u8>),
 }
 
 impl Challenge {
-    /// Creates the challenge for a request `asked`, which is to prove one of these keys, and the
+    /// Creates the challenge for the request `asked`, which has to prove one of these keys, and the
     /// bytes to send: response and challenge. `None`: the request offered no proof. `nonce` comes
     /// from the system's random source, for this request alone; the binding is the connection's.
     pub(crate) fn new(
@@ -195,8 +195,8 @@ impl Challenge {
         Some((this, [response.encode(), challenge].concat()))
     }
 
-    /// Takes bytes of the initiator's answer. Nothing may come behind the answer before the
-    /// acceptor's proof.
+    /// Takes bytes of the initiator's answer. The initiator may send nothing after its answer until
+    /// it has the acceptor's proof.
     pub(crate) fn feed(&mut self, input: &[u8]) -> Result<ChallengeResult, Error> {
         let Some(decoder) = &mut self.decoder else {
             return Err(violation("a proof out of its order"));
@@ -218,7 +218,7 @@ impl Challenge {
         }
     }
 
-    /// Checks an answer against every key, so that the time it takes does not reveal which one
+    /// Checks an answer against every key, so that the time of the check does not reveal which key
     /// fits.
     fn judge(&self, theirs: &AuthHello, seal: &Seal) -> Option<ProvenKey> {
         let mut proven = None;
@@ -240,12 +240,12 @@ impl Challenge {
 }
 
 impl Extension {
-    /// True while a proof of the peer's is awaited, or refused.
+    /// True while the peer's proof is awaited, or was refused.
     pub(super) fn is_proving(&self) -> bool {
         self.auth.as_ref().is_some_and(|auth| !auth.is_over())
     }
 
-    /// True once the peer's proof was wrong: nothing that the peer sends counts any more.
+    /// True once the peer's proof was wrong: all further bytes of the peer are ignored.
     pub(super) fn is_refusing(&self) -> bool {
         let refusing = |auth: &AuthExchange| matches!(auth.state, AuthState::Refusing);
         self.auth.as_deref().is_some_and(refusing)
@@ -282,8 +282,7 @@ impl Extension {
         }
     }
 
-    /// Checks the seal of the peer's HELLO. This is the last use of the key, which is forgotten
-    /// here.
+    /// Checks the seal of the peer's HELLO. This is the last use of the key, which is dropped here.
     pub(super) fn take_seal(&mut self, whose: Sealed, decoder: &HelloDecoder) -> Result<(), Error> {
         let Some(auth) = self.auth.take() else {
             return Ok(());
@@ -337,8 +336,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Begins the extension, as both control frames agreed on it. If there is a key, proofs go
-    /// first, and the acceptor's private data with them.
+    /// Begins the extension that both control frames agreed on. If there is a key, the proofs go
+    /// first, and carry the acceptor's private data.
     pub(super) fn begin_agreed(&mut self, agreed: ExtensionOffer, data: Bytes) {
         let Some(auth) = &mut self.extension.auth else {
             return self.begin_extension(data);
@@ -445,7 +444,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Returns which seal our HELLO has, and which one the peer's.
+    /// Returns the seals of our HELLO and of the peer's.
     pub(super) fn hello_seals(&self) -> (Sealed, Sealed) {
         match self.lifecycle == Lifecycle::Connecting {
             true => (Sealed::InitiatorHello, Sealed::AcceptorHello),

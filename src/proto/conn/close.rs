@@ -1,6 +1,6 @@
-//! The exchange of CLOSE: each side sends all it has accepted, gets its answers, and sends CLOSE;
-//! after both it ends its stream. The peer's end of stream then proves that it has received
-//! everything. `docs/extension.md`, section 7, is the specification.
+//! The exchange of CLOSE: each side sends everything that it has accepted, gets its answers, and
+//! sends CLOSE. After both CLOSEs it ends its stream; the end of the peer's stream then proves that
+//! the peer has received everything. `docs/extension.md`, section 7, is the specification.
 //!
 //! ```text
 //!             CLOSE sent             CLOSE received
@@ -8,7 +8,7 @@
 //!     │    CLOSE received             CLOSE sent     ▼         peer's end of stream
 //!     └──────────────────▶ Received ───────────▶ Exchanged ──────────────────────────▶ InOrder
 //! ```
-//! Our CLOSE is due once this side has requested the end, or the peer's CLOSE has come. Another
+//! Our CLOSE is due once this side has requested the end, or the peer's CLOSE has come. A new
 //! connection begins with None again.
 
 use crate::buf::Payload;
@@ -27,11 +27,11 @@ pub(in crate::proto) enum CloseExchange {
     None,
     /// Our CLOSE is queued, or has gone out.
     Sent,
-    /// The peer's CLOSE has come: the peer posts nothing any more.
+    /// The peer's CLOSE has come: the peer posts no more operations.
     Received,
-    /// Our CLOSE is queued or has gone out, and the peer's has come.
+    /// Our CLOSE is queued or has gone out, and the peer's CLOSE has come.
     Exchanged,
-    /// The peer has ended its stream after both.
+    /// The peer has ended its stream after both CLOSEs.
     InOrder,
 }
 
@@ -43,7 +43,7 @@ state_machine! { CloseExchange {
     InOrder => [],
 }}
 
-/// The exchange, and whether this side wants it.
+/// The state of the exchange, and whether this side wants the end.
 #[derive(Debug, Default)]
 pub(super) struct CloseState {
     exchange: CloseExchange,
@@ -89,7 +89,7 @@ impl CloseState {
         matches!(self.exchange, Sent | Exchanged | InOrder)
     }
 
-    /// True if the peer posts nothing any more.
+    /// True if the peer posts no more operations.
     pub(super) fn is_received(&self) -> bool {
         use CloseExchange::{Exchanged, InOrder, Received};
         matches!(self.exchange, Received | Exchanged | InOrder)
@@ -99,7 +99,7 @@ impl CloseState {
         self.is_sent() && self.is_received()
     }
 
-    /// True if both sides have received everything of each other.
+    /// True if both sides have received everything from each other.
     pub(super) fn is_in_order(&self) -> bool {
         self.exchange == CloseExchange::InOrder
     }
@@ -112,8 +112,8 @@ impl CloseState {
 }
 
 impl<T> Connection<T> {
-    /// Requests the end: nothing is posted for transmission any more, and messages that waited for
-    /// the next connection end.
+    /// Requests the end: no more operations are posted for transmission, and messages that waited
+    /// for the next connection end.
     pub(crate) fn request_close(&mut self) {
         self.close.request();
         for key in self.tx.drain_carried_over() {
@@ -121,8 +121,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Ends an operation that the closing peer will not take: a message, or one that may not
-    /// overtake a message.
+    /// Ends an operation that the closing peer will not take: a message, or an operation that may
+    /// not overtake a message.
     pub(super) fn fail_unreceived(&mut self, key: OpKey) {
         let error = match self.ops.get(key).is_some_and(|op| op.is_message()) {
             true => no_receive(),
@@ -136,14 +136,14 @@ impl<T> Connection<T> {
         self.complete(key, Err(error), 0);
     }
 
-    /// True if messages are left that the closing peer has no receive for: they go over the next
-    /// connection ([`reset_attempt`](Self::reset_attempt)), with all that is posted from now on.
+    /// True if the closing peer has no receive for some messages. They go over the next connection
+    /// ([`reset_attempt`](Self::reset_attempt)), with all that is posted from now on.
     pub(crate) fn has_carried_over(&self) -> bool {
         self.tx.carried_over().is_some()
     }
 
-    /// A number that grows while the operations accepted here come nearer to their ends. Nothing
-    /// that a peer can repeat without end makes it grow.
+    /// Progress counter: grows while the operations accepted here come nearer to their ends. No
+    /// action that a peer can repeat without end increases it.
     pub(crate) fn work(&self) -> u64 {
         self.tx.work + self.work
     }
@@ -155,31 +155,31 @@ impl<T> Connection<T> {
             && !self.is_ending_for_cause()
     }
 
-    /// True if the connection may be closed for being idle: a message that crosses the CLOSE is not
-    /// lost then, since without credit its sender keeps it for the next connection.
+    /// True if the connection may be closed for being idle. A message that crosses the CLOSE is
+    /// then not lost, since a sender without credit keeps it for the next connection.
     pub(crate) fn may_end_idle(&self) -> bool {
         let agreed = self.agreed().contains(Capabilities::CREDIT);
         self.knows_close() && agreed && self.is_at_boundary() && !self.awaits_data()
     }
 
-    /// True if both CLOSEs have been sent and ours is out: the stream is to be ended.
+    /// True if both CLOSEs have been sent and ours is out: the owner is to end the stream.
     pub(crate) fn is_close_exchanged(&self) -> bool {
         self.close.is_exchanged() && self.tx.is_idle()
     }
 
-    /// True if the peer has ended its stream after both CLOSEs: nothing is left to be sent or
-    /// received.
+    /// True if the peer has ended its stream after both CLOSEs: neither side has anything left to
+    /// send.
     pub(crate) fn is_closed_in_order(&self) -> bool {
         self.close.is_in_order()
     }
 
-    /// True if the peer posts nothing any more, so that this side may not either.
+    /// True if the peer posts no more operations, so that this side may not post any either.
     pub(crate) fn is_peer_closing(&self) -> bool {
         self.close.is_received()
     }
 
     /// Handles the end of the peer's stream; returns whether it came in order, after both CLOSEs.
-    /// The peer cannot have our CLOSE before it was handed out.
+    /// An end before our CLOSE was handed out is not in order: the peer cannot have our CLOSE yet.
     pub(super) fn on_end_of_stream(&mut self) -> bool {
         if self.close.exchange == CloseExchange::Exchanged && !self.tx.has_queued_close() {
             self.close.go(CloseExchange::InOrder);
@@ -199,12 +199,12 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Sorts out what is queued for a peer that closes: the peer takes what it has room for, and
-    /// asks for nothing more. The rest goes over the next connection, or ends. Called at the peer's
-    /// CLOSE, and for everything that is admitted after it.
+    /// Sorts out the operations queued for a peer that closes: the peer takes what it has room for,
+    /// and asks for nothing more. The other operations go over the next connection, or end. Called
+    /// at the peer's CLOSE, and for everything that is admitted after it.
     pub(super) fn sort_out_waiting(&mut self) {
         if self.has_carried_over() {
-            return; // What has been admitted since has joined it.
+            return; // Operations admitted since have joined the carried-over ones.
         }
         // The peer may have closed because it was idle.
         let may_carry_over = self.is_connectionless() && !self.close.is_requested();
@@ -276,8 +276,7 @@ impl<T> Connection<T> {
             self.refusals.is_reason_sent = true;
             return;
         }
-        // The peer ends the messages that it has announced, and that no receive awaits, at our
-        // CLOSE.
+        // At our CLOSE the peer ends its announced messages that no receive awaits.
         if let Some(binding) = self.binding_mut() {
             binding.incoming.forget_announced();
         }
@@ -288,8 +287,8 @@ impl<T> Connection<T> {
         self.push_close(CloseReason::Done);
     }
 
-    /// Queues a CLOSE. It is not a user frame: a fence that goes over the next connection must not
-    /// hold it back.
+    /// Queues a CLOSE. It is not a user frame, since a fence that goes over the next connection
+    /// must not hold the CLOSE back.
     fn push_close(&mut self, reason: CloseReason) {
         let header = FrameHeader::Close { reason };
         self.tx.push_control(header, Payload::empty());

@@ -1,6 +1,6 @@
-//! Writes that end when they are persistent (`FI_COMMIT_COMPLETE`): they land like others, then the
-//! owner of the connection makes their memory persistent, and then they are acknowledged. Nothing
-//! is read from the connection meanwhile, so acknowledgements keep their order.
+//! Writes that end when they are persistent (`FI_COMMIT_COMPLETE`). The payload lands as usual,
+//! then the connection's owner makes the memory persistent, and then the write is acknowledged. The
+//! connection reads nothing meanwhile, so acknowledgements keep their order.
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
@@ -25,8 +25,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Handles the memory that [`Connection::poll_commit`] returned: it is persistent, or cannot be
-    /// made so.
+    /// Takes back the memory that [`Connection::poll_commit`] returned: the memory is persistent,
+    /// or cannot be made so.
     pub(crate) fn handle_committed(&mut self, memory: Payload, result: Result<(), Error>) {
         let ReceiveState::AwaitCommit { data, memory: None } = self.rx else {
             return; // The connection has ended meanwhile.

@@ -1,8 +1,8 @@
 //! Credit for messages: how much a sender may send beyond the receives that the peer has reported,
 //! and when a receiver reports its receives. `docs/extension.md`, section 6, is the specification.
 //!
-//! Invariant: the messages that were sent without a reported receive, and for which none has been
-//! reported since, cost at most the peer's budget together.
+//! Invariant: the messages that were sent without a reported receive, and for which no receive has
+//! been reported since, cost at most the peer's budget in total.
 
 use std::collections::VecDeque;
 
@@ -15,12 +15,12 @@ use super::Connection;
 use super::own_receives::OwnReceives;
 use super::receive_state::{PayloadTarget, ReceiveState};
 
-/// The sender's half.
+/// The credit of a sender.
 #[derive(Clone, Debug)]
 pub(super) struct SendCredit {
     budget_bytes: u64,
     overhead_bytes: u64,
-    /// Receives posted, as reported last.
+    /// Receives posted, by the peer's last report.
     posted: u64,
     /// Messages handed out.
     sent: u64,
@@ -112,14 +112,14 @@ impl SendCredit {
     }
 }
 
-/// The receiver's half.
+/// The credit that a receiver grants.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReceiveCredit {
     /// Messages that have begun to arrive.
     arrived: u64,
-    /// Receives posted, as reported to the peer last.
+    /// Receives posted, by the last report to the peer.
     reported: u64,
-    /// The cost of the messages that have arrived since then.
+    /// The cost of the messages that have arrived since the last report.
     cost_since: u64,
     /// The peer has reported that a message waits.
     stalled: bool,
@@ -135,11 +135,11 @@ impl ReceiveCredit {
 }
 
 impl<T> Connection<T> {
-    /// The number of receives that were matched with a message, plus those posted now. Unexpected
-    /// messages and posted receives never wait at the same time.
+    /// Returns the number of receives that were matched with a message, plus those posted now.
+    /// Unexpected messages and posted receives never wait at the same time.
     fn receives_posted(&self, host: &mut impl Host<T>) -> u64 {
         if let Some(shared) = host.shared() {
-            // A shared receive is this peer's only once its message has come.
+            // A shared receive counts for this peer only once the peer's message has come.
             return self
                 .receive_credit
                 .arrived
@@ -191,13 +191,13 @@ impl<T> Connection<T> {
         }
     }
 
-    /// True if the peer holds a message back for which there is a receive now.
+    /// True if the peer holds a message back for which a receive is posted now.
     pub(crate) fn wants_credit(&self) -> bool {
         self.receive_credit.stalled && self.own_receives_posted() != self.receive_credit.reported
     }
 
     /// Queues a CREDIT if one is due: the peer has reported a stall, or a quarter of its budget has
-    /// been used since the last one.
+    /// been used since the last CREDIT.
     pub(super) fn queue_credit(&mut self, host: &mut impl Host<T>) {
         if !self.agreed().contains(Capabilities::CREDIT) {
             return;
@@ -211,7 +211,7 @@ impl<T> Connection<T> {
         } = self.receive_credit;
         let may_be_due = stalled || cost_since >= budget / 4;
         if self.shares_receives() && (arrived == reported || !may_be_due) {
-            return; // Without asking the shared receives, which takes their lock.
+            return; // Without taking the lock of the shared receives.
         }
         let posted = self.receives_posted(host);
         let ReceiveCredit {

@@ -1,4 +1,4 @@
-//! The end of a connection: everything bound to it ends, once, with the reason.
+//! The end of a connection: all its operations end once, with the reason.
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
@@ -22,8 +22,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Gives up what the transport holds, since the transport is gone: the operations concerned end
-    /// without their memory. Called only when the progress driver ends.
+    /// Gives up the memory that the transport holds, since the transport is gone: the operations
+    /// concerned end without their memory. Called only when the progress driver ends.
     pub(crate) fn forget_submitted(&mut self) {
         self.tx.forget_submitted();
         // A message ends with the connection, without its memory.
@@ -41,8 +41,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Ends all operations, in the order they were posted, then the connection itself. The
-    /// transport holds nothing of it any more.
+    /// Ends all operations, in the order in which they were posted, then the connection itself. The
+    /// transport holds none of the connection's memory any more.
     pub(crate) fn handle_closed(&mut self, host: &mut impl Host<T>) {
         if self.lifecycle == Lifecycle::Closed {
             return;
@@ -68,8 +68,8 @@ impl<T> Connection<T> {
         self.invariants();
     }
 
-    /// Ends a failed attempt, of which the transport holds nothing any more, and all operations, in
-    /// the order they were posted. Another attempt may follow, as after
+    /// Ends a failed attempt, and all operations in the order in which they were posted. The
+    /// transport holds no memory of the attempt any more. Another attempt may follow, as after
     /// [`reset_attempt`](Self::reset_attempt).
     pub(crate) fn handle_attempt_failed(&mut self, host: &mut impl Host<T>) {
         let canceled = || Error::new(ErrorKind::Canceled, "the attempt was given up");
@@ -89,7 +89,7 @@ impl<T> Connection<T> {
         self.collect_memory(error, host);
         let injected = self.tx.injected.fail_all(error);
         self.injected_ended(injected);
-        // Receives that wait for room go on waiting if complete messages are there for them.
+        // Receives that wait for room keep waiting if there are complete messages for them.
         let mut served = self.own().map_or(0, |own| own.context.backlog.len());
         for key in self.ops.keys_by_age() {
             if served > 0 && self.is_waiting_receive(key) {
@@ -115,18 +115,19 @@ impl<T> Connection<T> {
     }
 
     /// Returns true while messages are left that came before the connection was lost: a receive for
-    /// one may have to wait for room, and is admitted by a turn.
+    /// such a message may have to wait for room, and a later turn admits it.
     pub(crate) fn serves_receives(&self) -> bool {
         self.fault.is_some() && self.own().is_some_and(|own| own.served_after_loss() > 0)
     }
 
-    /// Returns true once the last of these messages has been taken, and turns are of no use.
+    /// Returns true once the last message from before the loss has been taken: turns are useless
+    /// then.
     pub(crate) fn has_served_receives(&self) -> bool {
         let own = self.own().filter(|own| !own.context.is_undriven);
         self.lifecycle == Lifecycle::Closed && own.is_some_and(|own| own.served_after_loss() == 0)
     }
 
-    /// Ends the receives that wait for room: there are no turns after the end, or no more.
+    /// Ends the receives that wait for room, since no more turns follow.
     pub(crate) fn end_service(&mut self) {
         if let Some(own) = self.own_mut() {
             own.context.is_undriven = true;
@@ -134,7 +135,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Ends the receives that wait for room after the end, and have no message to wait for.
+    /// Ends the receives that wait for room after the end, and for which no message is left.
     pub(super) fn end_unserved(&mut self) {
         if self.lifecycle != Lifecycle::Closed {
             return;
@@ -164,8 +165,8 @@ impl<T> Connection<T> {
         })
     }
 
-    /// Empties the queues, and returns the memory that lies in frames or is being filled to its
-    /// operations. Memory that the transport never gave back (its driver is gone) is missing. Ends
+    /// Empties the queues. Memory in frames, and memory that is being filled, goes back to its
+    /// operations; memory that the transport never gave back (its driver is gone) is missing. Ends
     /// shared receives with this error.
     fn collect_memory(&mut self, error: &Error, host: &mut impl Host<T>) {
         for (key, payload) in self.tx.drain() {
@@ -215,7 +216,7 @@ impl<T> Connection<T> {
             binding.incoming.clear();
         }
         if let Some(shared) = host.shared() {
-            // A receive that is posted again matches none of the announcements.
+            // Forgotten first, so that a receive that is posted again matches no announcement.
             shared.forget_announcements();
             shared.fail_receives(matched, error);
         }
@@ -231,8 +232,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Returns memory to its operation. An operation that is answered with bytes has kept its
-    /// owner's memory: its frame carried none, or operands.
+    /// Returns memory to its operation. An operation that is answered with bytes still has its
+    /// owner's memory: its frame carried no memory, or operands.
     fn give_memory(&mut self, key: OpKey, payload: Payload) {
         if let Some(op) = self.ops.get_mut(key)
             && op.payload.is_none()

@@ -1,8 +1,8 @@
-//! The end of an operation whose time has passed.
+//! Ends operations whose time has passed.
 //!
-//! Answers carry no id, so an operation that ends while it awaits one leaves its place behind: the
-//! answer is swallowed when it comes. Until then the place counts as used, so that no more answers
-//! are awaited than the context holds.
+//! Answers carry no id, so an operation that ends before its answer leaves its place behind, and
+//! the answer is dropped when it comes. Until then the place counts as used, so that no more
+//! answers are awaited than the context holds.
 
 use std::borrow::Cow;
 
@@ -15,11 +15,11 @@ use super::receive_state::{PayloadTarget, ReceiveState};
 use super::{Connection, Withdrawn};
 
 impl<T> Connection<T> {
-    /// Ends an operation whose time has passed, with TimedOut and its memory. If bytes of it are
-    /// moving right now, it runs on to its own end instead, which is not reported to its owner any
-    /// more; a message that is landing in it survives as if its owner had gone away.
+    /// Ends an operation whose time has passed, with TimedOut and its memory. If its bytes are
+    /// moving now, it runs to its own end, which is no longer reported to its owner; a message that
+    /// is landing in a receive survives as if the receive's owner had gone away.
     ///
-    /// `attempt`: why the last attempt to connect failed, which the operation may have waited for.
+    /// `attempt`: why the last attempt to connect failed; the operation may have waited for it.
     pub(crate) fn expire(&mut self, key: OpKey, attempt: Option<&Error>) -> Withdrawn {
         let mut why = Cow::from("");
         let payload = match self.take_unstarted(key) {
@@ -38,10 +38,10 @@ impl<T> Connection<T> {
                 };
                 op.detached = op.is_receive();
                 if op.detached {
-                    return Withdrawn::Running; // Its message has begun, or is being asked for.
+                    return Withdrawn::Running; // Its message has begun, or was asked for.
                 }
-                // The memory of an operation that awaits its answer is at rest; a message that is
-                // announced, or asked for, is still to go out.
+                // The memory of an operation that awaits its answer is at rest; an announced or
+                // requested message is still to be sent.
                 let at_rest = match op.phase {
                     Phase::Moving if !op.is_answered_with_bytes() => None,
                     _ => op.payload.take(),
@@ -61,9 +61,9 @@ impl<T> Connection<T> {
         Withdrawn::Ended
     }
 
-    /// Returns the record of an operation that [runs on](Withdrawn::Running) though its time has
-    /// passed, so that its end can be reported: ended with `error`, without its memory. What is
-    /// left of the operation goes on in another record, with this token.
+    /// Splits the record of an operation that [runs on](Withdrawn::Running) though its time has
+    /// passed. The returned record has ended with `error` and has no memory, so that its end can be
+    /// reported. The operation goes on in another record, with `token`.
     pub(crate) fn part_with(
         &mut self,
         key: OpKey,
@@ -74,7 +74,7 @@ impl<T> Connection<T> {
         Some(Operation::part(op, token, error))
     }
 
-    /// The destination of a read whose answer is landing, if the transport does not have it; the
+    /// Takes the destination of a read whose answer is landing, unless the transport has it; the
     /// rest of the answer is dropped.
     fn take_read_target(&mut self, key: OpKey) -> Option<Payload> {
         let ReceiveState::Payload(transfer) = &mut self.rx else {
@@ -90,7 +90,7 @@ impl<T> Connection<T> {
         Some(payload)
     }
 
-    /// Frees the place that an ended operation has left for its answer, which has come.
+    /// Frees the place that an ended operation has left for its answer, which has come now.
     pub(super) fn free_leaked_slot(&mut self) {
         debug_assert!(
             self.tx_context.leaked > 0,

@@ -1,5 +1,5 @@
-//! The extension of a connection: offered with the control frames, opened by a HELLO from each
-//! side, and only then is the connection up. `docs/extension.md` is the specification.
+//! The extension of a connection. The control frames offer it, a HELLO from each side opens it, and
+//! only then is the connection up. `docs/extension.md` is the specification.
 
 use bytes::Bytes;
 
@@ -26,8 +26,8 @@ pub(crate) const OFFERED: Capabilities = Capabilities::REFUSAL
     .union(Capabilities::RENDEZVOUS)
     .union(Capabilities::WITHDRAW);
 
-/// Capabilities that a side without announcements cannot offer: where receives are shared, credit
-/// relies on announcements too.
+/// Capabilities that a side without announcements cannot offer: with shared receives, credit relies
+/// on announcements too.
 const ANNOUNCEMENTS: Capabilities = Capabilities::RENDEZVOUS
     .union(Capabilities::WITHDRAW)
     .union(Capabilities::CREDIT);
@@ -46,7 +46,7 @@ pub(crate) struct ExtensionParams {
 }
 
 impl ExtensionParams {
-    /// Returns the parameters of a side that treats long messages in this way.
+    /// Returns the parameters for this treatment of long messages.
     pub(crate) fn for_messages(self, long: LongMessages) -> Self {
         let capabilities = match long {
             LongMessages::Announced { .. } => self.capabilities,
@@ -69,11 +69,11 @@ pub(super) struct Extension {
     pub(super) params: ExtensionParams,
     /// The capabilities that both sides have; none with a plain peer.
     pub(super) agreed: Capabilities,
-    /// Set while the peer's HELLO is awaited; boxed, since that is a moment in a connection's life.
+    /// Set while the peer's HELLO is awaited; boxed, since only the start of a connection needs it.
     awaited: Option<Box<AwaitedHello>>,
     /// The peer's HELLO.
     pub(super) peer: Option<Hello>,
-    /// What this side offers a peer on the same host, during an attempt.
+    /// The offer to share memory with a peer on the same host, during an attempt.
     local: Option<Box<[u8; LOCAL_SIZE]>>,
     /// The endpoint's key, until the connection is up; boxed, since most have none.
     pub(super) auth: Option<Box<AuthExchange>>,
@@ -82,7 +82,7 @@ pub(super) struct Extension {
 #[derive(Debug)]
 struct AwaitedHello {
     decoder: HelloDecoder,
-    /// The acceptor's private data, which the initiator is connected with.
+    /// The acceptor's private data, for the initiator's `Connected` event.
     data: Bytes,
 }
 
@@ -103,7 +103,7 @@ impl Extension {
         self.params.offer()
     }
 
-    /// Agrees on an answer to a request with the offer `asked`, and returns it for the response.
+    /// Answers a request with the offer `asked`: records the agreed part, and returns the answer.
     pub(super) fn answer(&mut self, asked: Option<ExtensionOffer>) -> Option<ExtensionOffer> {
         let ours = self.params.offer()?;
         let both = asked?.capabilities() & ours.capabilities();
@@ -112,7 +112,7 @@ impl Extension {
         Some(answer)
     }
 
-    /// Takes the response's answer, and returns it; `None`: the peer is a plain one.
+    /// Takes the response's answer, and returns it; `None`: the peer has no extension.
     pub(super) fn take_answer(
         &mut self,
         answer: Option<ExtensionOffer>,
@@ -138,7 +138,7 @@ impl Extension {
         *self = Extension::new(self.params);
     }
 
-    /// True while the peer has not sent its HELLO, or what must come before it.
+    /// True while the peer's proofs or its HELLO are awaited.
     pub(super) fn is_opening(&self) -> bool {
         self.awaited.is_some() || self.is_proving()
     }
@@ -155,12 +155,12 @@ impl<T> Connection<T> {
         self.extension.agreed
     }
 
-    /// Takes what the peer offers those on its host.
+    /// Takes the peer's offer to share memory with peers on its host.
     pub(crate) fn take_peer_local(&mut self) -> Option<Box<[u8; LOCAL_SIZE]>> {
         self.extension.peer.as_mut()?.local.take()
     }
 
-    /// Sets what the next attempt offers a peer on the same host.
+    /// Sets the next attempt's offer to share memory with a peer on the same host.
     pub(crate) fn offer_local(&mut self, local: [u8; LOCAL_SIZE]) {
         self.extension.local = Some(Box::new(local));
     }
@@ -184,7 +184,7 @@ impl<T> Connection<T> {
         extension.awaited = Some(Box::new(AwaitedHello { decoder, data }));
     }
 
-    /// Returns the length beyond which the peer is to announce messages, where a connected endpoint
+    /// Returns the length beyond which the peer has to announce messages, if a connected endpoint
     /// shares its receives. The peer of a connectionless endpoint has a limit of its own.
     fn announce_min(&self) -> Option<u64> {
         let binding = self.binding().filter(|it| it.rdm.is_none())?;
@@ -212,7 +212,7 @@ impl<T> Connection<T> {
             Err(error) => return Err(self.extension.why_no_hello(error)),
         };
         if is_logged(Level::TRACE) {
-            // The offer has a token, which stands for the connection.
+            // The local offer is not logged: its token stands for the connection.
             let local = hello.local.is_some();
             let hello = Hello {
                 local: None,
@@ -256,7 +256,7 @@ impl<T> Connection<T> {
     #[inline]
     pub(super) fn check_agreed(&self, header: &FrameHeader) -> Result<(), Error> {
         if let FrameHeader::Message { .. } = header {
-            return Ok(()); // Every peer may send them, and most frames are.
+            return Ok(()); // Every peer may send messages, and most frames are messages.
         }
         if !header.op().is_extension() {
             return self.check_announced(header);

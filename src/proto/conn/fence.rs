@@ -1,20 +1,20 @@
-//! Fences (`FI_FENCE`): operations that wait until all before them have ended, and that nothing
-//! overtakes.
+//! Fences (`FI_FENCE`): operations that wait until all earlier ones have ended, and that no later
+//! one overtakes.
 //!
 //! ```text
 //!   numbers    3   4   5 F  6   7   8 F  9
 //!              |---|   |--------|   |----      counted: those of each stretch that have not ended
 //! ```
-//! A fence goes out once nothing before it is outstanding. Then it is an operation like others, and
-//! the next fence is the first.
+//! A fence goes out once no earlier operation is outstanding. Then it is an operation like others,
+//! and the next fence is the first one.
 
 use std::collections::VecDeque;
 
 #[derive(Debug)]
 struct Fence {
-    /// The number of its frame.
+    /// The number of the fence's frame.
     number: u64,
-    /// Operations that have not ended, from the fence before it up to this one.
+    /// Operations that have not ended, from the previous fence up to this one.
     before: usize,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Fences {
 }
 
 impl Fences {
-    /// Counts an admitted operation, whose frame has this number, the highest so far.
+    /// Counts an admitted operation. `number`: the number of its frame, the highest so far.
     pub(super) fn began(&mut self, number: u64, is_fence: bool) {
         if is_fence {
             let before = std::mem::take(&mut self.behind);
@@ -39,7 +39,7 @@ impl Fences {
         self.behind += 1;
     }
 
-    /// Notes that the operation of this number has ended.
+    /// Notes that the operation with this number has ended.
     pub(super) fn ended(&mut self, number: u64) {
         let at = self.waiting.partition_point(|fence| fence.number <= number);
         let stretch = match self.waiting.get_mut(at) {
@@ -50,8 +50,8 @@ impl Fences {
         *stretch = stretch.saturating_sub(1);
     }
 
-    /// Notes that `count` operations have ended that had gone out: they are before the first fence
-    /// that has not.
+    /// Notes that `count` operations have ended whose frames had gone out: they are before the
+    /// first waiting fence.
     pub(super) fn ended_first(&mut self, count: usize) {
         let stretch = match self.waiting.front_mut() {
             Some(fence) => &mut fence.before,
@@ -66,14 +66,14 @@ impl Fences {
         self.waiting.front().map(|fence| fence.number)
     }
 
-    /// True if the frame of this number may go out.
+    /// True if the frame with this number may go out.
     pub(super) fn let_pass(&self, number: u64) -> bool {
         self.waiting.front().is_none_or(|fence| {
             number < fence.number || number == fence.number && fence.before == 0
         })
     }
 
-    /// Notes that the frame of this number went out, or was withdrawn.
+    /// Notes that the frame with this number went out, or was withdrawn.
     pub(super) fn gone(&mut self, number: u64) {
         if self.waiting.is_empty() {
             return;

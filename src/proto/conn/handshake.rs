@@ -45,10 +45,10 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Connects the acceptor once its response is out, and the peer's HELLO, if any, is in.
+    /// Connects the acceptor once its response is sent, and the peer's HELLO, if any, has come.
     pub(super) fn response_sent_if_all(&mut self) {
         let is_all = self.tx.is_batch_sent() && !self.extension.is_opening();
-        // An attempt with a fault is given up, whatever still goes out.
+        // An attempt with a fault is given up, even if frames still go out.
         if self.lifecycle != Lifecycle::Accepting || !is_all || self.fault.is_some() {
             return;
         }

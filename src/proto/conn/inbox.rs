@@ -1,4 +1,4 @@
-//! Messages that streams take as they come (`matching/inbox.rs`): a connected endpoint's.
+//! Inboxes of a connected endpoint: streams take their messages as they come (`matching/inbox.rs`).
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use super::Connection;
 use super::post::not_of_this_kind;
 
 impl<T> Connection<T> {
-    /// Opens an inbox for `depth` messages of at most `size` bytes, and moves messages that came
-    /// before into it. Its reader counts there what it reads.
+    /// Opens an inbox for `depth` messages of at most `size` bytes, and moves unexpected messages
+    /// into it. The reader counts the messages that it reads in `read_count`.
     pub(crate) fn open_inbox(
         &mut self,
         size: usize,
@@ -22,7 +22,7 @@ impl<T> Connection<T> {
         host: &mut impl Host<T>,
     ) -> Result<InboxId, Error> {
         let own = self.own_mut().ok_or_else(not_of_this_kind)?;
-        // Messages are numbered with gaps anyway.
+        // This uses up a message number; the numbers have gaps anyway.
         let number = own.matcher.next_order();
         let inbox = own.inboxes.open(number, size, depth, read_count);
         self.fill_inboxes();
@@ -30,7 +30,7 @@ impl<T> Connection<T> {
         Ok(inbox)
     }
 
-    /// Closes an inbox. The messages in it, and `unread`, which its reader had taken but not read,
+    /// Closes an inbox. Its messages, and those that its reader had taken but not read (`unread`),
     /// wait for the next receive.
     pub(crate) fn close_inbox(&mut self, inbox: InboxId, unread: VecDeque<InboxMessage>) {
         let Some(own) = self.own_mut() else { return };
@@ -46,7 +46,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Moves the messages of an inbox behind those that its reader has not read yet. `buffers`
+    /// Appends an inbox's messages to `unread`, those that its reader has not read yet. `buffers`
     /// gives back the memory that the reader is done with.
     pub(crate) fn take_messages(
         &mut self,
@@ -64,20 +64,20 @@ impl<T> Connection<T> {
         self.resume(host);
     }
 
-    /// Messages have come into inboxes since they were counted last.
+    /// True if messages have come into inboxes since they were last counted.
     #[inline]
     pub(crate) fn has_inbox_news(&self) -> bool {
         self.own().is_some_and(|own| own.inboxes.has_news())
     }
 
-    /// How many that are.
+    /// Takes the counts of the messages that have come into inboxes since the last call.
     pub(crate) fn take_inbox_counts(&mut self) -> InboxCounts {
         let own = self.own_mut();
         own.map(|own| own.inboxes.take_counts()).unwrap_or_default()
     }
 
-    /// Moves messages that came before to where there is a place for them. After the end, receives
-    /// that waited for these end too.
+    /// Moves unexpected messages into inboxes that have a place for them. After the end, receives
+    /// that waited for these messages end too.
     pub(super) fn fill_inboxes(&mut self) {
         if let Some(mut own) = self.own_view() {
             own.fill_inboxes();

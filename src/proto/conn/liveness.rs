@@ -1,14 +1,14 @@
-//! Probes (PING) and their answers (PONG), also unasked ones. The owner, which has a clock, decides
-//! when to probe and what silence means; `docs/extension.md`, section 5.
+//! Probes (PING) and their answers (PONG), including unasked answers. The owner, which has a clock,
+//! decides when to probe and what silence means; `docs/extension.md`, section 5.
 
 use crate::wire::{Capabilities, FrameHeader};
 
 use super::receive_state::ReceiveState;
 use super::{Connection, Lifecycle};
 
-/// The probe and the answer that wait to go out, one of each at most: if several probes await an
-/// answer, that to the last one is enough. So a peer that probes and does not read makes nothing
-/// grow.
+/// The probe and the answer that wait to go out, at most one of each: if several probes await an
+/// answer, the answer to the last one is enough. So a peer that probes and does not read makes no
+/// queue grow.
 #[derive(Debug, Default)]
 pub(super) struct ProbeFrames {
     answer: Option<u64>,
@@ -24,7 +24,7 @@ impl ProbeFrames {
         self.answer.is_none() && self.probe.is_none()
     }
 
-    /// The next one to go out.
+    /// Takes the next frame to send, answers first.
     pub(super) fn pop(&mut self) -> Option<FrameHeader> {
         let answer = self.answer.take().map(|token| FrameHeader::Pong { token });
         answer.or_else(|| self.probe.take().map(|token| FrameHeader::Ping { token }))
@@ -40,12 +40,11 @@ impl<T> Connection<T> {
         self.lifecycle == Lifecycle::Connected && self.agreed().contains(Capabilities::LIVENESS)
     }
 
-    /// True while something is outstanding that only the peer can bring on: it has to take or
-    /// answer something of ours, or to finish a frame that has begun. A receive without a message
-    /// does not count.
+    /// True while progress depends on the peer: the peer has to take or answer something that this
+    /// side sent, or to finish a frame that has begun. A receive without a message does not count.
     pub(crate) fn awaits_peer(&self) -> bool {
         let is_receiving = match &self.rx {
-            // A message that is collected takes its receive when it is whole.
+            // A collected message takes its receive only when it is complete.
             ReceiveState::Collecting { .. } => true,
             ReceiveState::Payload(transfer) if transfer.is_for_receive() => true,
             _ => self.ops.len() > 0 && !self.is_at_boundary(),
@@ -64,13 +63,13 @@ impl<T> Connection<T> {
         self.tx.probe_frames_mut().probe = Some(token);
     }
 
-    /// Queues an answer without a probe, since no probe of the peer's is read at present.
+    /// Queues an answer without a probe, since this side reads no probes of the peer at present.
     pub(crate) fn queue_unasked_answer(&mut self) {
         debug_assert!(self.answers_probes(), "not to a plain peer");
         self.tx.probe_frames_mut().answer.get_or_insert(UNASKED);
     }
 
-    /// Milliseconds of silence after which the peer probes; 0: never. `None`: it did not say.
+    /// Milliseconds of silence after which the peer probes; 0: never. `None`: not stated.
     pub(crate) fn peer_probes_after_ms(&self) -> Option<u32> {
         self.peer_hello().and_then(|hello| hello.probes_after_ms)
     }

@@ -1,6 +1,6 @@
-//! Messages. Each is received into the buffer of the receive that it is matched with, or into
+//! Receives messages: each goes into the buffer of the receive that it is matched with, or into
 //! memory for the store of unexpected messages. The receives are the connection's own
-//! (`own_receives.rs`), or those that it shares with others ([`Receives`](crate::proto::Receives)).
+//! (`own_receives.rs`), or shared with other connections ([`Receives`](crate::proto::Receives)).
 
 use tracing::Level;
 
@@ -20,9 +20,9 @@ use super::receive_side::LongMessages;
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 
 impl<T> Connection<T> {
-    /// The fast path of a message whose payload is in `input` as a whole, the usual case of small
-    /// messages: it ends a receive of the connection's own, or is stored. Returns the length of the
-    /// payload; `None`: the message is received as any other frame.
+    /// The fast path for a message whose whole payload is in `input`, the usual case of small
+    /// messages: the message ends one of the connection's own receives, or is stored. Returns the
+    /// length of the payload; `None`: the message has to be received like any other frame.
     #[inline]
     pub(super) fn take_own_message(
         &mut self,
@@ -43,8 +43,7 @@ impl<T> Connection<T> {
         Some(bytes.len())
     }
 
-    /// Takes such a message to the store; out of line, so that the fast path does not move much
-    /// about.
+    /// Stores a complete message. Out of line, so that the fast path moves little data.
     #[inline(never)]
     fn store_whole_message(
         &mut self,
@@ -56,7 +55,7 @@ impl<T> Connection<T> {
         own.is_some_and(|mut own| own.store_whole(data, bytes))
     }
 
-    /// The same of a message for receives that connections share.
+    /// Like `take_own_message`, for receives that connections share.
     pub(super) fn take_shared_message(
         &mut self,
         header: &FrameHeader,
@@ -86,7 +85,7 @@ impl<T> Connection<T> {
         Some(bytes.len())
     }
 
-    /// Counts a whole message that was taken, and acknowledges it if the peer has asked for that.
+    /// Counts a complete message, and acknowledges it if the peer has asked for an ack.
     #[inline]
     fn account_for(&mut self, len: u64, data: Option<u64>, ack: bool) {
         if is_logged(Level::TRACE) {
@@ -114,8 +113,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Begins a message that is not here as a whole, or that stalled: its payload is received into
-    /// the buffer of a matched receive, or into new memory for the store; or it is stalled.
+    /// Begins a message that is not complete, or that stalled: its payload is received into the
+    /// buffer of a matched receive, or into new memory for the store; or the message stalls.
     pub(super) fn begin_message(&mut self, header: FrameHeader, host: &mut impl Host<T>) {
         let (FrameHeader::Message { len, data, ack } | FrameHeader::Tagged { len, data, ack, .. }) =
             header
@@ -190,7 +189,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Stores a message that has come in full.
+    /// Stores a complete message.
     pub(super) fn store_message(&mut self, message: UnexpectedMessage, host: &mut impl Host<T>) {
         if let Some(mut own) = self.own_view() {
             own.store_message(message);
@@ -199,7 +198,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Gives up a message that was to be stored, and does not come in full.
+    /// Gives up a message that was to be stored, and will not be completed.
     pub(super) fn abort_message(&mut self, arrival: &Arrival, host: &mut impl Host<T>) {
         if let Some(own) = self.own_mut() {
             own.matcher.abort_unexpected(arrival.len);
@@ -217,8 +216,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// True if a message is not here as a whole, but must be before it takes a receive. `here`
-    /// bytes behind its header have come.
+    /// True if a message has to be complete before it takes a receive, and is not complete. `here`:
+    /// bytes that have come after its header.
     #[inline]
     pub(super) fn is_collected(
         &self,
@@ -241,7 +240,7 @@ impl<T> Connection<T> {
         self.binding().is_some_and(|it| !it.collected.is_empty())
     }
 
-    /// Collects bytes of a message of this length; the last one begins it.
+    /// Collects bytes of a message of this length; the last byte begins the message.
     pub(super) fn collect_message(
         &mut self,
         len: u64,
@@ -253,8 +252,8 @@ impl<T> Connection<T> {
         };
         let left = len - binding.collected.len() as u64;
         let take = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-        // Grows with the bytes that have come, not to the length that the peer states, and never
-        // beyond it.
+        // The memory grows with the bytes that have come, not at once to the length that the peer
+        // states, and never beyond that length.
         let collected = &mut binding.collected;
         if collected.capacity() - collected.len() < take {
             let more = collected.len().min(left as usize).max(take); // at most `left`
@@ -271,7 +270,7 @@ impl<T> Connection<T> {
         Ok(take)
     }
 
-    /// Places a collected message that has begun. One that waits is placed later.
+    /// Places a collected message that has begun. A message that waits is placed later.
     pub(super) fn place_collected(&mut self, host: &mut impl Host<T>) -> Result<(), Error> {
         if let ReceiveState::Payload(_) = self.rx
             && let Some(binding) = self.binding_mut()

@@ -1,24 +1,24 @@
 //! One connection: the operations posted to it and the frames on it.
 //!
 //! This file holds the state and its getters. `post.rs` has the application's mutators,
-//! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
-//! `extension.rs` begin a connection, `auth.rs` proves both sides' key, `liveness.rs` sends
-//! probes and answers them, and `end.rs` ends it; `acks.rs` completes operations that the peer
-//! has answered, `refusal.rs` counts those that were refused, `commit.rs` lets writes be made
-//! persistent, `answer.rs` cuts the answers to reads into frames that can be broken off, and
-//! `atomic.rs` does a peer's atomic operations.
+//! `transmit.rs` hands frames out, `receive.rs` turns received bytes into ends of operations.
+//! `handshake.rs` and `extension.rs` begin a connection, `auth.rs` proves the keys of both sides,
+//! `liveness.rs` sends and answers probes, and `end.rs` ends a connection. `acks.rs` completes
+//! operations that the peer has answered, `refusal.rs` counts refused ones, `commit.rs` makes
+//! writes persistent, `answer.rs` splits the answers to reads into frames, so that an answer can be
+//! aborted, and `atomic.rs` performs a peer's atomic operations.
 //!
 //! `messages.rs` receives messages. A connection has its own receives (`own_receives.rs`) or shares
-//! them with others ([`Receives`](crate::proto::Receives)): those of a connectionless endpoint do
-//! (`rdm_binding.rs`), and those of a connected one if it was opened so. Messages for shared
-//! receives may be announced before they are sent: `rendezvous_sender.rs` and
-//! `rendezvous_receiver.rs` are the two halves of that. `fence.rs` holds operations back until
-//! those before them have ended. `stats.rs` takes the statistics of a connection.
+//! them with others ([`Receives`](crate::proto::Receives)). Connections of a connectionless
+//! endpoint share receives (`rdm_binding.rs`); those of a connected endpoint do if the endpoint was
+//! opened so. Messages for shared receives may be announced before they are sent, by
+//! `rendezvous_sender.rs` and `rendezvous_receiver.rs`. `fence.rs` holds operations back until
+//! earlier ones have ended. `stats.rs` collects the statistics of a connection.
 //!
 //! Invariants: operations in use ≤ context size (checked by [`Connection::invariants`] after each
 //! step in debug builds); every admitted operation ends exactly once; `awaited_reads` and
-//! `awaited_acks` have the keys of operations in the order their frames were handed out, also of
-//! those that ended before their answer came.
+//! `awaited_acks` have the keys of operations in the order in which their frames were handed out,
+//! including operations that ended before their answer came.
 
 mod acks;
 mod answer;
@@ -88,17 +88,17 @@ pub(crate) struct Sizes {
     pub(crate) send_order: SendOrder,
 }
 
-/// What an RMA operation does that was posted behind a message which waits for credit.
+/// What an RMA operation does after a message that was posted before it and waits for credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendOrder {
-    /// It goes ahead.
+    /// The RMA operation goes ahead.
     Free,
-    /// It waits too (`FI_ORDER_WAS`, `FI_ORDER_RAS`).
+    /// The RMA operation waits too (`FI_ORDER_WAS`, `FI_ORDER_RAS`).
     Strict,
 }
 
 impl SendOrder {
-    /// Returns what an endpoint's message order asks for.
+    /// Returns the send order for an endpoint's message order.
     pub(crate) fn of(order: MsgOrder) -> Self {
         if order.intersects(MsgOrder::WAS | MsgOrder::RAS) {
             SendOrder::Strict
@@ -108,17 +108,17 @@ impl SendOrder {
     }
 }
 
-/// One of the two contexts of an endpoint: how many operations it holds, and which ones wait.
+/// One of an endpoint's two contexts: the number of its operations, and those that wait for room.
 #[derive(Debug)]
 struct ContextQueue {
     size: usize,
     used: usize,
-    /// Places, among those used, of operations that ended before their answer came.
+    /// Used places whose operations ended before their answer came.
     leaked: usize,
     backlog: VecDeque<OpKey>,
-    /// Room came free since the backlog was looked at.
+    /// Room has become free since the backlog was last looked at.
     freed: bool,
-    /// Nothing looks at the backlog any more: after a loss, receives do not wait for room.
+    /// The backlog is not looked at any more: after a loss, receives do not wait for room.
     is_undriven: bool,
 }
 
@@ -134,13 +134,13 @@ impl ContextQueue {
         }
     }
 
-    /// True if operations wait for the room that came free.
+    /// True if operations wait, and room has become free.
     #[inline]
     fn wants_admission(&self) -> bool {
         self.freed && !self.backlog.is_empty()
     }
 
-    /// Frees `count` places, which is of use only to operations that wait already.
+    /// Frees `count` places. Only operations that wait already need to know.
     #[inline]
     fn free(&mut self, count: usize) {
         self.used -= count;
@@ -151,7 +151,7 @@ impl ContextQueue {
         let Some(at) = self.backlog.iter().position(|waiting| *waiting == key) else {
             return false;
         };
-        // Operations behind it may ask for less: not every operation needs a completion slot.
+        // Operations behind this one may ask for less: not every operation needs a completion slot.
         self.freed = true;
         self.backlog.remove(at);
         true
@@ -161,11 +161,11 @@ impl ContextQueue {
 /// Outcome of a request to end an operation early.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
-    /// It had not started and has ended now.
+    /// The operation had not started and has ended now.
     Ended,
-    /// It has started and runs to its own end.
+    /// The operation has started and runs to its own end.
     Running,
-    /// It has ended before.
+    /// The operation had ended before.
     Gone,
 }
 
@@ -174,7 +174,7 @@ pub(crate) enum Withdrawn {
 pub(crate) struct Connection<T> {
     lifecycle: Lifecycle,
     byte_order: ByteOrder,
-    /// Boxed, since it is needed for a moment in a connection's life.
+    /// Boxed, since only the start of a connection needs it.
     handshake: Option<Box<CmDecoder>>,
     extension: Extension,
     side: ReceiveSide,
@@ -186,8 +186,8 @@ pub(crate) struct Connection<T> {
     tx_context: ContextQueue,
     receive_credit: ReceiveCredit,
     close: CloseState,
-    /// Counts the bytes that our reads have received, the operations that have ended, and the bytes
-    /// read after the peer has sent its last one.
+    /// Counts the bytes received by our reads, the ended operations, and the bytes read after the
+    /// peer has sent its last byte.
     work: u64,
     /// Operations whose ack is awaited, oldest first.
     awaited_acks: VecDeque<OpKey>,
@@ -195,14 +195,14 @@ pub(crate) struct Connection<T> {
     awaited_reads: VecDeque<AwaitedRead>,
     refusals: Refusals,
     events: Vec<ConnEvent<T>>,
-    /// Why the connection must end; set once, acted on by the owner.
+    /// Why the connection must end; set once. The owner acts on it.
     fault: Option<Error>,
-    /// Number of the peer's bytes that have not been read yet, once it has sent its last one.
+    /// Number of unread bytes of the peer, once the peer has sent its last byte.
     last_bytes: Option<u64>,
 }
 
 impl<T> Connection<T> {
-    /// A connection of a connected endpoint.
+    /// Creates a connection of a connected endpoint that has its own receives.
     pub(crate) fn new(sizes: Sizes, params: ExtensionParams) -> Self {
         let own = Box::new(OwnReceives {
             context: ContextQueue::new(sizes.rx_size),
@@ -212,8 +212,8 @@ impl<T> Connection<T> {
         Connection::with_side(ReceiveSide::Own(own), &sizes, params)
     }
 
-    /// A connection of a connected endpoint whose receives are those of
-    /// [`Host::shared`](crate::proto::Host::shared): `sizes` counts for the transmit context only.
+    /// Creates a connection of a connected endpoint that uses the receives of
+    /// [`Host::shared`](crate::proto::Host::shared): `sizes` applies to the transmit context only.
     pub(crate) fn new_shared(sizes: Sizes, params: ExtensionParams, shared: SharedParams) -> Self {
         Connection::with_shared(SharedBinding::new(shared, None), &sizes, params)
     }
@@ -255,14 +255,14 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Completes an operation: its record, which has its memory, gets the result, and goes to the
-    /// owner. Its key is not valid any more.
+    /// Completes an operation: its record gets the result and goes to the owner, with the memory.
+    /// The key becomes invalid.
     #[inline]
     fn complete(&mut self, key: OpKey, result: Result<(), Error>, len: usize) {
         let Some(mut op) = self.ops.remove(key) else {
             return;
         };
-        // 1. Its record has the result.
+        // 1. The record gets the result.
         let result = match op.failed {
             Some(failed) => Err(failed.error("what came was copied to it")),
             None => result,
@@ -271,7 +271,7 @@ impl<T> Connection<T> {
         let (phase, is_receive, number) = (op.phase, op.is_receive(), op.number);
         self.work += 1;
         self.events.push(ConnEvent::Completed(op));
-        // 2. Its place in its context is free, and a fence behind it waits for one less.
+        // 2. The place in the context becomes free, and later fences wait for one operation less.
         if phase != Phase::Waiting {
             let context = match &mut self.side {
                 ReceiveSide::Own(own) if is_receive => &mut own.context,
@@ -284,8 +284,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Frees the memory that queues hold in reserve: for a connection on which nothing has moved
-    /// for long, and nothing is expected to.
+    /// Frees the spare memory of queues: for a connection that has been idle for long and is
+    /// expected to stay idle.
     pub(crate) fn shrink(&mut self) {
         self.tx.shrink();
         if let Some(own) = self.own_mut() {
@@ -303,7 +303,7 @@ impl<T> Connection<T> {
 
     // Getters.
 
-    /// True between two frames of the peer's: nothing of the next one has come.
+    /// True between two frames of the peer: no byte of the next frame has come.
     fn is_at_boundary(&self) -> bool {
         matches!(self.rx, ReceiveState::Header) && self.partial.is_empty()
     }
@@ -312,22 +312,22 @@ impl<T> Connection<T> {
         self.lifecycle
     }
 
-    /// How far an operation has come; `None` once it has ended.
+    /// Returns an operation's phase; `None` once the operation has ended.
     pub(crate) fn phase(&self, key: OpKey) -> Option<Phase> {
         self.ops.get(key).map(|op| op.phase)
     }
 
-    /// The owner's note of a living operation.
+    /// Returns the owner's note of an operation that has not ended.
     pub(crate) fn token_mut(&mut self, key: OpKey) -> Option<&mut T> {
         self.ops.get_mut(key).map(|op| &mut op.token)
     }
 
-    /// The record of a living operation.
+    /// Returns the record of an operation that has not ended.
     pub(crate) fn record_mut(&mut self, key: OpKey) -> Option<&mut OwnedRecord<Operation<T>>> {
         self.ops.get_mut(key)
     }
 
-    /// Why the connection must end, once it must.
+    /// Returns why the connection must end, once it must.
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.fault.as_ref()
     }
@@ -337,13 +337,13 @@ impl<T> Connection<T> {
         self.tx.is_idle()
     }
 
-    /// True once everything posted for transmission, including what waited for room, has been
-    /// handed to the transport and come back sent.
+    /// True once everything posted for transmission, including operations that waited for room, has
+    /// been handed to the transport, and the transport has sent it.
     pub(crate) fn is_transmit_drained(&self) -> bool {
         self.tx.is_idle() && self.tx_context.backlog.is_empty() && !self.owes_reason()
     }
 
-    /// True while the transport has a batch of ours.
+    /// True while the transport has a batch of this connection.
     pub(crate) fn is_transmit_out(&self) -> bool {
         self.tx.is_out()
     }
@@ -353,30 +353,30 @@ impl<T> Connection<T> {
         self.tx.queued_answers()
     }
 
-    /// True if enough is queued that it should go out without waiting for the driver (ruling 5):
+    /// True if enough is queued to send it without waiting for the driver (ruling 5):
     /// `frames_enough` frames, or many bytes.
     pub(crate) fn is_transmit_gathered(&self, frames_enough: usize) -> bool {
         self.tx.is_gathered(frames_enough)
     }
 
-    /// True if operations wait for room that came free: [`Connection::admit_waiting`] is to be
-    /// called.
+    /// True if operations wait, and room has become free: the owner is to call
+    /// [`Connection::admit_waiting`].
     pub(crate) fn wants_admission(&self) -> bool {
         let receives = self.own();
         self.tx_context.wants_admission() || receives.is_some_and(|it| it.context.wants_admission())
     }
 
-    /// Phase of an awaited message that was copied; `None` once it has ended.
+    /// Returns the phase of an awaited message that was copied; `None` once the message has ended.
     pub(crate) fn injected_phase(&self, number: u64) -> Option<Phase> {
         self.tx.injected.phase(number)
     }
 
-    /// All copied messages with smaller numbers than this have ended.
+    /// Returns the number below which all copied messages have ended.
     pub(crate) fn injected_ended_before(&self) -> u64 {
         self.tx.injected.ended_before()
     }
 
-    /// Takes the awaited messages that were copied and not sent, except those taken before.
+    /// Takes the awaited messages that were copied but not sent, except those taken before.
     pub(crate) fn take_unsent(&mut self) -> Vec<UnsentMessages> {
         self.tx.injected.take_unsent()
     }
@@ -386,8 +386,8 @@ impl<T> Connection<T> {
         self.ops.len()
     }
 
-    /// True if a message of the peer may be awaited: a receive is posted, a stream takes messages,
-    /// or receives are shared, which take the messages of every connection.
+    /// True if this side may await a message of the peer: a receive is posted, a stream takes
+    /// messages, or receives are shared, which take the messages of every connection.
     pub(crate) fn may_await_message(&self) -> bool {
         let has_inbox = |own: &OwnReceives| !own.inboxes.is_empty();
         self.own().is_none_or(has_inbox) || self.outstanding() > 0
@@ -411,7 +411,7 @@ impl<T> Connection<T> {
         std::mem::take(&mut self.events)
     }
 
-    /// Takes back a list whose events have been published, to use it again.
+    /// Takes back an event list whose events have been published, for reuse.
     #[inline]
     pub(crate) fn keep_events(&mut self, mut events: Vec<ConnEvent<T>>) {
         events.clear();
@@ -420,7 +420,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// How many injected messages have ended since this was asked last.
+    /// Returns how many injected messages have ended since the last call.
     pub(crate) fn take_injected_ends(&mut self) -> InjectedEnds {
         self.tx.injected.take_ends()
     }
@@ -448,7 +448,7 @@ impl<T> Connection<T> {
         debug_assert!(self.awaited_reads.len() <= self.tx_context.used);
     }
 
-    /// Checks all that must hold between two calls, at the price of looking at every operation.
+    /// Checks all that must hold between two calls; visits every operation.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         self.invariants();

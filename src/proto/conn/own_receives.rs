@@ -14,18 +14,18 @@ use crate::sync::OwnedRecord;
 use super::receive_side::ReceiveSide;
 use super::{Connection, ContextQueue, Lifecycle};
 
-/// The receives of a connected endpoint.
+/// The receives of a connected endpoint that shares none.
 #[derive(Debug)]
 pub(super) struct OwnReceives {
     pub(super) context: ContextQueue,
     pub(super) matcher: FifoMatcher,
-    /// Inboxes, which take messages that no receive is posted for.
+    /// Inboxes take messages for which no receive is posted.
     pub(super) inboxes: Inboxes,
 }
 
 impl OwnReceives {
-    /// Returns how many of the receives that wait for room go on waiting after a loss: as many as
-    /// there are messages for them.
+    /// Returns how many of the receives that wait for room keep waiting after a loss: as many as
+    /// messages are left for them.
     pub(super) fn served_after_loss(&self) -> usize {
         match self.context.is_undriven {
             true => 0,
@@ -34,7 +34,7 @@ impl OwnReceives {
     }
 }
 
-/// What takes a message that has begun.
+/// The destination of a message that has begun.
 #[derive(Debug)]
 pub(super) enum Destination {
     /// A receive, with its buffer.
@@ -43,22 +43,22 @@ pub(super) enum Destination {
     Inbox(InboxId, Payload),
     /// The store of unexpected messages.
     Store,
-    /// Nothing now: the connection stops reading.
+    /// No destination now: the connection stops reading.
     Nowhere,
 }
 
-/// The receives, and what they need of their connection.
+/// The connection's own receives, and the parts of the connection that they use.
 pub(super) struct OwnView<'a, T> {
     own: &'a mut OwnReceives,
     ops: &'a mut Slab<OwnedRecord<Operation<T>>>,
     events: &'a mut Vec<ConnEvent<T>>,
     work: &'a mut u64,
-    /// Bytes of the peer that have not been read, once it has sent its last one.
+    /// Number of unread bytes of the peer, once the peer has sent its last byte.
     last_bytes: Option<u64>,
 }
 
 impl<T> OwnView<'_, T> {
-    /// Begins a message, and assigns its order. One that stalls skips a sequence number.
+    /// Begins a message, and assigns its order. A message that stalls skips a sequence number.
     pub(super) fn begin_message(&mut self, arrival: &mut Arrival) -> Destination {
         let matcher = &mut self.own.matcher;
         arrival.order = matcher.next_order();
@@ -79,8 +79,8 @@ impl<T> OwnView<'_, T> {
         }
     }
 
-    /// Takes a message that is here as a whole, the usual case of small ones: it ends the oldest
-    /// posted receive, or goes to an inbox. `false`: there is neither.
+    /// Takes a complete message, the usual case of small ones: it ends the oldest posted receive,
+    /// or goes to an inbox. `false`: no receive and no inbox takes it.
     #[inline]
     pub(super) fn take_expected(&mut self, data: Option<u64>, bytes: &[u8]) -> bool {
         let order = self.own.matcher.next_order();
@@ -114,8 +114,8 @@ impl<T> OwnView<'_, T> {
         true
     }
 
-    /// Stores a message that has come in full, or gives it to a receive that was posted meanwhile,
-    /// or to an inbox whose reader has made room.
+    /// Stores a complete message, or gives it to a receive that was posted meanwhile, or to an
+    /// inbox whose reader has made room.
     pub(super) fn store_message(&mut self, message: UnexpectedMessage) {
         if let Some((key, message)) = self.own.matcher.complete_unexpected(message) {
             self.give(key, message);
@@ -123,7 +123,7 @@ impl<T> OwnView<'_, T> {
         self.fill_inboxes();
     }
 
-    /// Moves messages that came before to inboxes that have a place for them.
+    /// Moves unexpected messages to inboxes that have a place for them.
     pub(super) fn fill_inboxes(&mut self) {
         let OwnReceives {
             matcher, inboxes, ..
@@ -155,7 +155,8 @@ impl<T> OwnView<'_, T> {
         }
     }
 
-    /// Ends a matched receive, whose message is in its buffer, or has `failed` to be copied there.
+    /// Ends a matched receive whose message is in its buffer. `failed`: the copy to the buffer
+    /// failed.
     pub(super) fn end_receive(
         &mut self,
         key: OpKey,
@@ -170,7 +171,7 @@ impl<T> OwnView<'_, T> {
             return self.report(op);
         }
         // The owner is gone: the receive ends as canceled, and the message is requeued at once, so
-        // that no later one is matched before it.
+        // that no later message is matched first.
         let copy = message.payload.copy_front(message.len);
         op.payload = Some(message.payload);
         op.set_end(Err(Error::new(ErrorKind::Canceled, "")), 0);
@@ -180,7 +181,7 @@ impl<T> OwnView<'_, T> {
         }
     }
 
-    /// Gives a message that came before to its receive, which ends.
+    /// Ends a receive with an unexpected message.
     pub(super) fn give(&mut self, key: OpKey, message: UnexpectedMessage) {
         if let Some(mut op) = self.ops.remove(key) {
             op.end_with_message(message);
@@ -198,7 +199,7 @@ impl<T> OwnView<'_, T> {
 }
 
 impl<T> Connection<T> {
-    /// The connection's own receives at work; `None` where they are shared.
+    /// Returns a view of the connection's own receives; `None` if the connection shares receives.
     #[inline]
     pub(super) fn own_view(&mut self) -> Option<OwnView<'_, T>> {
         let ReceiveSide::Own(own) = &mut self.side else {
@@ -213,8 +214,8 @@ impl<T> Connection<T> {
         })
     }
 
-    /// Requeues a message of the connection's own receives, unless this side has closed: no receive
-    /// will be posted for it.
+    /// Requeues a message of the connection's own receives. Drops it if this side has closed: no
+    /// receive will be posted for it.
     pub(super) fn requeue_own(&mut self, message: UnexpectedMessage) {
         if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
             return;

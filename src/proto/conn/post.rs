@@ -1,4 +1,4 @@
-//! Posts, cancellations and withdrawals of applications: the mutators of a connection.
+//! The application's mutators of a connection: posts, cancellations and withdrawals.
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
@@ -15,7 +15,7 @@ use super::tx::QueuedKind;
 use super::{Connection, ContextQueue, Lifecycle, Withdrawn};
 
 impl<T> Connection<T> {
-    /// Admits an operation, or, when its context is full, lets it wait or refuses it with Again,
+    /// Admits an operation. If its context is full, the operation waits or is refused with Again,
     /// as its options say. Nothing overtakes a waiting operation of the same context.
     #[inline]
     pub(crate) fn post(
@@ -23,17 +23,17 @@ impl<T> Connection<T> {
         operation: OwnedRecord<Operation<T>>,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Box<RefusedPost<T>>> {
-        // 1. Enter the record, where it stays until its result has been delivered.
+        // 1. Enter the record, which stays in the table until its result has been delivered.
         let key = self.ops.insert(operation);
         let Some(op) = self.ops.get(key) else {
             unreachable!("it was just entered");
         };
-        // 2. Judge it: what it is, and how far the connection has come.
+        // 2. Check the operation and the state of the connection.
         let is_receive = op.is_receive();
         if let Err(error) = self.check_post(op) {
             return self.post_not_open(key, error, host);
         }
-        // 3. Take a place in its context, and reserve where its result is reported.
+        // 3. Take a place in the context, and reserve a completion slot.
         let context = match &mut self.side {
             ReceiveSide::Own(own) if is_receive => &mut own.context,
             _ => &mut self.tx_context,
@@ -61,7 +61,7 @@ impl<T> Connection<T> {
 
     /// Admits a message whose bytes are copied, or refuses it with Again if its context is full.
     /// Its end is only counted ([`Connection::take_injected_ends`]). Not for a connectionless
-    /// endpoint's connection, where a message may have to be announced, or to wait for the next
+    /// endpoint's connection, where a message may have to be announced or to wait for the next
     /// connection.
     pub(crate) fn inject(&mut self, bytes: &[u8], data: Option<u64>) -> Result<(), Error> {
         self.check_open(false)?;
@@ -72,9 +72,9 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Like [`Connection::inject`], for a message that is awaited: returns the number to look for
-    /// in [`Connection::injected_ended_before`] and [`Connection::take_unsent`]. `None`: there is
-    /// no room for it, and it has to wait as an operation.
+    /// Like [`Connection::inject`], for a message that is awaited. Returns the message's number,
+    /// for [`Connection::injected_ended_before`] and [`Connection::take_unsent`]. `None`: there is
+    /// no room, and the message has to wait as an operation.
     pub(crate) fn inject_awaited(
         &mut self,
         bytes: &[u8],
@@ -98,8 +98,8 @@ impl<T> Connection<T> {
         number
     }
 
-    /// Asks an awaited message to end early, which it does if no byte of it was handed out. Then it
-    /// fails with Canceled, unless it is `forgotten`, because its future was dropped.
+    /// Ends an awaited message early if no byte of it was handed out. The message then fails with
+    /// Canceled, unless it is `forgotten`, because its future was dropped.
     pub(crate) fn cancel_injected(&mut self, number: u64, forgotten: bool) -> Withdrawn {
         if !self.tx.withdraw_injected(number) {
             return match self.injected_phase(number) {
@@ -115,7 +115,7 @@ impl<T> Connection<T> {
         Withdrawn::Ended
     }
 
-    /// Error of a post that may not wait: says what is full, what its size is, and what fills it.
+    /// Error of a post that may not wait: states which queue is full, its size, and its content.
     #[cold]
     fn full(&self, is_receive: bool) -> Error {
         let (name, queue) = match &self.side {
@@ -152,10 +152,10 @@ impl<T> Connection<T> {
         Error::new(ErrorKind::Again, what)
     }
 
-    /// Handles a post that fails its check. Only one kind is still admitted: a receive takes a
+    /// Handles a post that fails its check. One kind of post is still admitted: a receive takes a
     /// message that came in full before the end, if need be once there is room for its completion.
-    /// This holds also while the transport still gives memory back: an error then would mean that
-    /// no message is left.
+    /// This also holds while the transport still gives memory back: an error would mean that no
+    /// message is left.
     #[cold]
     fn post_not_open(
         &mut self,
@@ -167,7 +167,7 @@ impl<T> Connection<T> {
         let ReceiveSide::Own(own) = &mut self.side else {
             return Err(self.refuse(key, error));
         };
-        // The receives that wait get the first messages.
+        // The waiting receives get the first messages.
         let waiting = own.context.backlog.len();
         if !(op.is_receive() && own.matcher.unexpected_len() > waiting) {
             return Err(self.refuse(key, error));
@@ -189,7 +189,7 @@ impl<T> Connection<T> {
         Ok(key)
     }
 
-    /// Posts a receive, or gives it the message that waits.
+    /// Posts a receive, or gives it the oldest unexpected message.
     #[inline]
     fn match_receive(&mut self, key: OpKey, host: &mut impl Host<T>) {
         if let Some(own) = self.own_mut()
@@ -201,7 +201,7 @@ impl<T> Connection<T> {
         self.resume(host);
     }
 
-    /// True if a message that came before its receive waits here.
+    /// True if an unexpected message waits.
     fn has_unexpected(&self) -> bool {
         self.own().is_some_and(|own| own.matcher.has_unexpected())
     }
@@ -245,7 +245,7 @@ impl<T> Connection<T> {
     fn check_not_up(&self, is_receive: bool) -> Result<(), Error> {
         let is_of_peer = self.is_connectionless();
         match (self.lifecycle, &self.fault) {
-            // Another attempt may follow one that has failed.
+            // Another attempt may follow a failed one.
             (Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Accepting, _) if is_of_peer => {
                 Ok(())
             }
@@ -273,7 +273,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// False if it is known that the peer, or this side, has no atomic operations.
+    /// False if the peer, or this side, is known to have no atomic operations.
     fn may_have_atomics(&self) -> bool {
         match self.lifecycle {
             Lifecycle::Connected => self.has_atomics(),
@@ -281,7 +281,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Admits operations that wait, as far as there is room.
+    /// Admits waiting operations, as far as there is room.
     #[inline]
     pub(crate) fn admit_waiting(&mut self, host: &mut impl Host<T>) {
         let receives = self.own().map(|own| &own.context);
@@ -323,7 +323,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Queues an operation that has its place in the context and for its report; matches a receive.
+    /// Queues an operation that has a place in the context and a completion slot; matches a
+    /// receive.
     #[inline]
     fn admit(&mut self, key: OpKey, host: &mut impl Host<T>) {
         let may_have_atomics = self.may_have_atomics();
@@ -339,7 +340,7 @@ impl<T> Connection<T> {
             return self.match_receive(key, host);
         }
         if op.is_atomic() && !may_have_atomics {
-            // It waited for its turn until the connection was up.
+            // The operation waited for a place until the connection was up.
             return self.complete_unsent(key, not_agreed());
         }
         if op.options.matched {
@@ -368,7 +369,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Asks an operation to end early. It ends with Canceled if no byte of it has moved.
+    /// Cancels an operation: it ends with Canceled if no byte of it has moved.
     pub(crate) fn cancel(&mut self, key: OpKey) -> Withdrawn {
         match self.take_unstarted(key) {
             Some(payload) => {
@@ -382,7 +383,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Asks all operations that transmit to end early; returns how many of them have.
+    /// Cancels all transmit operations; returns how many of them have ended.
     pub(crate) fn cancel_all(&mut self) -> usize {
         let transmits = |op: &Operation<T>| !op.is_receive();
         let posted = self.ops.iter().filter(|(_, op)| transmits(op));
@@ -398,8 +399,8 @@ impl<T> Connection<T> {
         ended + injected.len()
     }
 
-    /// Withdraws an operation whose owner went away, if it has not started; marks a receive that a
-    /// message is landing in, so that the message survives. The end is still an event.
+    /// Withdraws an operation whose owner went away, if it has not started. If a message is landing
+    /// in a receive, marks the receive, so that the message survives. The end is still an event.
     pub(crate) fn withdraw(&mut self, key: OpKey) -> Withdrawn {
         let withdrawn = self.cancel(key);
         if withdrawn == Withdrawn::Running
@@ -410,8 +411,8 @@ impl<T> Connection<T> {
         withdrawn
     }
 
-    /// Requeues the message of a completed receive whose owner never looked: it goes back to the
-    /// head, in its order.
+    /// Requeues the message of a completed receive whose owner never looked at it: the message goes
+    /// back to the head, in its order.
     pub(crate) fn requeue_message(&mut self, receive: &Operation<T>) {
         if let Some(message) = UnexpectedMessage::of_receive(receive) {
             self.requeue_own(message);
@@ -419,7 +420,7 @@ impl<T> Connection<T> {
     }
 
     /// Takes back the memory of an operation that has not started, and withdraws the operation;
-    /// `None`: it has started.
+    /// `None`: the operation has started.
     pub(super) fn take_unstarted(&mut self, key: OpKey) -> Option<Payload> {
         let op = self.ops.get(key)?;
         let is_receive = op.is_receive();
@@ -437,8 +438,7 @@ impl<T> Connection<T> {
             .flatten()
     }
 
-    /// Returns why an operation was [not started](Self::take_unstarted), if there is something to
-    /// say.
+    /// Returns why an operation was [not started](Self::take_unstarted), or an empty string.
     pub(super) fn why_unstarted(&self, key: OpKey) -> &'static str {
         match self.phase(key) {
             Some(Phase::Moving) => {
@@ -449,7 +449,7 @@ impl<T> Connection<T> {
     }
 }
 
-/// Error of an operation that only endpoints of the other kind have.
+/// Error of an operation that only the other kind of endpoint has.
 #[cold]
 pub(super) fn not_of_this_kind() -> Error {
     let what =

@@ -1,5 +1,5 @@
-//! The binding of a connection to its connectionless endpoint: its ids, its part of the private
-//! data of the handshake, posts before it is up, and the reset when an attempt is given up.
+//! The binding of a connection to its connectionless endpoint: its ids, its private data in the
+//! handshake, posts before it is up, and the reset after a failed attempt.
 
 use std::num::NonZeroU32;
 
@@ -27,17 +27,17 @@ use super::{Connection, ExtensionParams, Lifecycle, Sizes, violation};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RdmParams {
     pub(crate) shared: SharedParams,
-    /// Where the endpoint listens.
+    /// The port at which the endpoint listens.
     pub(crate) listening_port: u16,
     /// A random number that changes when the endpoint is opened anew.
     pub(crate) incarnation: NonZeroU32,
-    /// The contexts of the endpoint and of the peer that the connection is between. For any but the
-    /// first ones [`Capabilities::CONTEXTS`] is offered.
+    /// The contexts of the endpoint and of the peer that the connection is between.
+    /// [`Capabilities::CONTEXTS`] is offered unless they are the first ones.
     pub(crate) contexts: NamedContexts,
 }
 
-/// Error of an attempt between contexts which the peer has accepted or rejected for its endpoint as
-/// a whole.
+/// Error of an attempt between contexts which the peer has accepted or rejected for its whole
+/// endpoint.
 pub(crate) fn no_contexts() -> Error {
     let what = "the peer knows no contexts: its endpoint is reached from context 0 to context 0";
     Error::new(ErrorKind::Incompatible, what)
@@ -48,13 +48,13 @@ pub(crate) fn no_contexts() -> Error {
 pub(super) struct RdmBinding {
     own: RdmParams,
     theirs: Option<PeerData>,
-    /// Both sides' versions have announcements of tagged messages.
+    /// The versions of both sides support announcements of tagged messages.
     versions_agree: bool,
 }
 
 impl RdmBinding {
-    /// Returns the private data to send to the peer: it asks for announcements, or agrees to them,
-    /// only if this side takes them. The peer may make no others.
+    /// Returns the private data to send to the peer. It asks for announcements, or agrees to them,
+    /// only if this side takes them; otherwise the peer may make none.
     fn announcing(&self, said: PeerData) -> PeerData {
         match self.takes_announcements() {
             true => said,
@@ -62,8 +62,8 @@ impl RdmBinding {
         }
     }
 
-    /// True if announcements are agreed on: never if our request asked for none, whatever the peer
-    /// responds.
+    /// True if announcements are agreed on: never if our request asked for none, whatever the
+    /// response says.
     fn agrees_to_announcements(&self, response: &PeerData) -> bool {
         self.takes_announcements() && response.agrees_to_announcements()
     }
@@ -77,9 +77,9 @@ impl RdmBinding {
 }
 
 impl<T> Connection<T> {
-    /// A connection of a connectionless endpoint: its receives are those of
-    /// [`Host::shared`](crate::proto::Host::shared), so that `sizes` counts for the transmit
-    /// context only, and it takes posts before it is up.
+    /// Creates a connection of a connectionless endpoint. It uses the receives of
+    /// [`Host::shared`](crate::proto::Host::shared), so `sizes` applies to the transmit context
+    /// only, and it takes posts before it is up.
     pub(crate) fn new_rdm(sizes: Sizes, extension: ExtensionParams, params: RdmParams) -> Self {
         let rdm = Box::new(RdmBinding {
             own: params,
@@ -93,12 +93,12 @@ impl<T> Connection<T> {
         )
     }
 
-    /// The peer's private data, from its request or its response.
+    /// Returns the peer's private data, from its request or its response.
     pub(crate) fn peer_data(&self) -> Option<&PeerData> {
         self.rdm().and_then(|rdm| rdm.theirs.as_ref())
     }
 
-    /// Bytes of unexpected messages that are reserved for the peer.
+    /// Returns the bytes of unexpected messages that are reserved for the peer.
     pub(super) fn budget_bytes(&self) -> u64 {
         match &self.side {
             ReceiveSide::Own(own) => own.matcher.budget_bytes() as u64,
@@ -129,8 +129,8 @@ impl<T> Connection<T> {
             .push_raw(control_frame(ControlKind::Request, &data, None));
     }
 
-    /// Accepts a peer whose request was `asked`, in this byte order. `proven`: the listener has
-    /// answered it, and the peer has proven the key.
+    /// Accepts a peer with the request `asked`, in this byte order. `proven`: the listener has
+    /// already sent the response, and the peer has proven the key.
     pub(crate) fn begin_accept_peer(
         &mut self,
         asked: &PeerData,
@@ -162,7 +162,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Takes the peer's acceptance, and returns what the peer agrees to; `None`: it has no
+    /// Takes the peer's acceptance, and returns what the peer agrees to; `None`: the peer has no
     /// extension.
     pub(super) fn peer_accepted(
         &mut self,
@@ -179,8 +179,8 @@ impl<T> Connection<T> {
         Ok(agreed)
     }
 
-    /// Checks that the peer has accepted for the contexts of this connection. A peer that knows no
-    /// contexts accepts for its endpoint as a whole, which means the first ones.
+    /// Checks that the peer has accepted the contexts of this connection. A peer that knows no
+    /// contexts accepts for its whole endpoint, which means the first ones.
     fn check_contexts_agreed(&self, theirs: &PeerData) -> Result<(), Error> {
         if !self.names_contexts() {
             return Ok(());
@@ -199,13 +199,13 @@ impl<T> Connection<T> {
             .map_or(NamedContexts::FIRST, |it| it.own.contexts)
     }
 
-    /// True if the connection is between other contexts than the first ones.
+    /// True unless the connection is between the first contexts.
     pub(crate) fn names_contexts(&self) -> bool {
         self.contexts() != NamedContexts::FIRST
     }
 
-    /// Opens the transmit lanes, since the connection is up, for what was posted before, by the
-    /// capabilities agreed on.
+    /// Opens the transmit lanes for the operations that were posted before the connection was up.
+    /// Which of them go out follows from the agreed capabilities.
     pub(super) fn open_lanes(&mut self) {
         let policy = self.rendezvous_policy();
         self.tx.announcements = policy.map(|it| Box::new(OutgoingAnnouncements::new(it)));
@@ -224,7 +224,7 @@ impl<T> Connection<T> {
         self.tx.open();
     }
 
-    /// False if it is known that the peer does not say when a message of this kind was matched.
+    /// False if the peer is known not to report when a message of this kind was matched.
     pub(super) fn may_match(&self, kind: QueuedKind) -> bool {
         match self.lifecycle {
             Lifecycle::Connected => {
@@ -235,19 +235,19 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Which messages are announced to the peer; `None`: none.
+    /// Returns which messages are announced to the peer; `None`: no messages.
     fn rendezvous_policy(&self) -> Option<RendezvousPolicy> {
         let untagged = self.agreed().contains(Capabilities::RENDEZVOUS);
         let (tagged, min) = match self.rdm() {
             Some(rdm) => match rdm.own.shared.long_messages {
-                // C peers misread a clear-to-send of the other byte order.
+                // C peers misread a clear-to-send in the other byte order.
                 LongMessages::Announced { min } => (
                     untagged || rdm.versions_agree && self.byte_order == ByteOrder::Native,
                     min,
                 ),
                 LongMessages::Refused { .. } => return None,
             },
-            // The peer of a connected endpoint shares its receives if it says so.
+            // A connected endpoint's peer shares its receives if its HELLO says so.
             None => (false, self.peer_hello()?.announce_min?),
         };
         (tagged || untagged).then(|| RendezvousPolicy {
@@ -264,12 +264,12 @@ impl<T> Connection<T> {
             || tagged && self.rdm().is_some_and(|it| it.versions_agree)
     }
 
-    /// Resets the connection for its next attempt, and keeps everything posted. The attempt lost a
-    /// tie, was rejected or could not begin, and the link holds nothing of it; or the connection
-    /// has ended by agreement before all that was posted was sent. What follows is
-    /// [`begin_connect_peer`](Self::begin_connect_peer),
+    /// Resets the connection for its next attempt, and keeps all posted operations. Called after an
+    /// attempt that lost a tie, was rejected or could not begin, once the link holds no memory of
+    /// it; or after a connection that ended by agreement before all posted operations were sent.
+    /// Next come [`begin_connect_peer`](Self::begin_connect_peer),
     /// [`begin_accept_peer`](Self::begin_accept_peer), or the end. A key has to be
-    /// [demanded](Self::demand_key) anew, with another nonce; without that no attempt succeeds.
+    /// [demanded](Self::demand_key) anew, with another nonce; otherwise no attempt succeeds.
     pub(crate) fn reset_attempt(&mut self) {
         debug_assert!(!self.tx.is_out(), "the link has given everything back");
         debug_assert!(!self.awaits_data(), "no receive is left behind");
@@ -298,8 +298,8 @@ impl<T> Connection<T> {
         self.invariants();
     }
 
-    /// Clears the fault of a failed attempt, or of a connection that another was to follow: it ends
-    /// for another reason.
+    /// Clears the fault of a failed attempt, or of a connection that was to be followed by another:
+    /// the connection ends for another reason.
     pub(crate) fn forget_fault(&mut self) {
         let is_attempt = self.lifecycle != Lifecycle::Connected;
         debug_assert!(

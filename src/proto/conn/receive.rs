@@ -1,23 +1,23 @@
-//! From received bytes to frames, and from frames to placed payloads.
+//! Decodes received bytes to frames, and places the payloads of frames.
 //!
-//! This file consumes bytes; [`frame`] dispatches headers; [`payload`] completes what a payload
-//! belongs to when it is whole. A message is matched in `messages.rs`; [`access`] resolves the
-//! memory that a peer's RMA names.
+//! This file consumes bytes; [`frame`] dispatches headers; [`payload`] completes an operation or a
+//! peer's access when its payload is complete. `messages.rs` matches messages; [`access`] resolves
+//! the memory that a peer's RMA names.
 //!
-//! The driver asks the machine for a `ReceivePlan` after each outcome: *stage* (read into a
-//! 64 KiB buffer and feed it to the machine), *direct* (read straight into the posted buffer or the
-//! region, for what is large), or *paused* (there is no room: the socket fills, and the peer
-//! stops). A header is checked in full by `wire` before a field of it is used.
+//! The driver asks the machine for a `ReceivePlan` after each outcome: *stage* (read into a 64 KiB
+//! buffer and feed it to the machine), *direct* (read large payloads straight into the posted
+//! buffer or the region), or *paused* (there is no room: the socket fills, and the peer stops).
+//! `wire` checks a header in full before any field is used.
 //!
 //! A message lands in the oldest posted receive, or in the bounded store of unexpected messages. A
-//! peer of this library sends no more than that takes (`credit.rs`), and its RMA overtakes the
-//! messages that it holds back. A write or read names a key: `mr/table.rs` finds the region or
+//! peer of this library sends no more than these can take (`credit.rs`), and its RMA overtakes the
+//! messages that wait for credit. A write or read names a key: `mr/table.rs` finds the region or
 //! refuses. The region's gate (`sync/gate.rs`) is entered for each system call or copy, not for the
 //! whole transfer, so revoking a region does not depend on the peer.
 //!
 //! Between two endpoints of this library every write is answered, by an ack or by its refusal; the
-//! acks of a turn are one frame. A read's answer goes out in parts (`answer.rs`). A part whose
-//! region was revoked is completed with zeros, and the end of the answer says why.
+//! acks of a turn go out as one frame. The answer to a read goes out in parts (`answer.rs`). A part
+//! whose region was revoked is filled up with zeros, and the end of the answer gives the reason.
 
 mod access;
 mod frame;
@@ -73,7 +73,7 @@ impl<T> Connection<T> {
         if wanted < DIRECT_RECEIVE_MIN {
             return ReceivePlan::Stage;
         }
-        // Bytes for a device are staged: only its owner copies to it.
+        // Bytes for device memory are staged: only the device's owner copies to it.
         if transfer.payload.as_ref().is_some_and(Payload::is_of_device) {
             return ReceivePlan::Stage;
         }
@@ -105,7 +105,7 @@ impl<T> Connection<T> {
     }
 
     /// True while the connection processes bytes of the peer. An acceptor processes the peer's
-    /// HELLO, and what follows it only once it is connected (ruling 9).
+    /// HELLO at once, but later frames only once it is connected (ruling 9).
     fn is_reading(&self) -> bool {
         // After the end of the stream the socket only reports that end again.
         if self.fault.is_some() || self.close.is_in_order() || self.rx.is_paused() {
@@ -139,9 +139,9 @@ impl<T> Connection<T> {
         self.invariants();
     }
 
-    /// Processes staged bytes; returns how many were consumed. Fewer than given means that the
-    /// connection pauses and takes the rest later, that it is faulty, or that its events [are to be
-    /// published first](Self::publishes_first).
+    /// Processes staged bytes; returns how many were consumed. If fewer than given, the connection
+    /// pauses and takes the rest later, has a fault, or its events [are to be published
+    /// first](Self::publishes_first).
     pub(crate) fn handle_stage(&mut self, input: &[u8], host: &mut impl Host<T>) -> usize {
         let mut at = 0;
         while at < input.len() && self.is_reading() && !self.publishes_first() {
@@ -155,8 +155,8 @@ impl<T> Connection<T> {
         at
     }
 
-    /// True if events are to be published before more bytes are processed: a shared receive is
-    /// reported as soon as its message has come, and not before what came earlier.
+    /// True if events have to be published before more bytes are processed: a shared receive is
+    /// reported as soon as its message has come, but after all earlier events.
     #[inline]
     pub(crate) fn publishes_first(&self) -> bool {
         self.shares_receives() && self.has_events()
@@ -200,8 +200,8 @@ impl<T> Connection<T> {
         loop {
             // 1. Decode the header where it lies.
             let decoded = self.partial.decode(&input[at..], self.byte_order)?;
-            // 2. Fast path: small messages that are here with their payloads complete receives, or
-            // go to a stream. Any peer may send messages, until it has sent its CLOSE.
+            // 2. Fast path: a small message whose payload is here completes a receive, or goes to a
+            // stream. Any peer may send messages, until it has sent its CLOSE.
             if let Decoded::Frame {
                 header: FrameHeader::Message { data, ack, len },
                 header_len,
@@ -224,8 +224,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Dispatches a decoded header, or collects the bytes of one that is split. Out of line, so
-    /// that the fast path does not move headers about.
+    /// Dispatches a decoded header, or collects the bytes of a split one. Out of line, so that the
+    /// fast path does not move headers.
     #[inline(never)]
     fn consume_any_header(
         &mut self,
@@ -254,7 +254,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Begins a frame, if the peer may send it now. `here` bytes behind its header have come.
+    /// Begins a frame, if the peer may send it now. `here`: bytes that have come after its header.
     fn dispatch(
         &mut self,
         header: FrameHeader,
@@ -276,7 +276,8 @@ impl<T> Connection<T> {
         self.begin_frame(header, host)
     }
 
-    /// Copies the bytes of the payload in progress to its destination, and drops what does not fit.
+    /// Copies bytes of the payload in progress to their destination, and drops those that do not
+    /// fit.
     pub(super) fn consume_payload(
         &mut self,
         input: &[u8],
@@ -313,8 +314,8 @@ impl<T> Connection<T> {
         Ok(take)
     }
 
-    /// Drops the rest of a payload whose memory has failed and is that of an operation of ours, so
-    /// that only this operation ends. Returns false if it is that of a region.
+    /// Drops the rest of a payload whose memory has failed and belongs to an operation of this
+    /// side, so that only this operation ends. Returns false if the memory belongs to a region.
     pub(super) fn drop_failed(&mut self, error: AccessError) -> bool {
         let ReceiveState::Payload(transfer) = &mut self.rx else {
             return false;
@@ -332,9 +333,9 @@ impl<T> Connection<T> {
         true
     }
 
-    /// Processes what has changed outside: receives that were matched with announced messages, and
-    /// the frame that a pause holds back, which may now find a posted receive, room in a completion
-    /// queue, or room in the queue of answers.
+    /// Processes changes outside of the connection: receives that were matched with announced
+    /// messages, and the frame that a pause holds back, which may now find a posted receive, room
+    /// in a completion queue, or room in the queue of answers.
     #[inline]
     pub(crate) fn resume(&mut self, host: &mut impl Host<T>) {
         if self.shares_receives() {
@@ -370,24 +371,24 @@ impl<T> Connection<T> {
         self.lifecycle == Lifecycle::Connected && self.rx.is_paused()
     }
 
-    /// The peer has sent its last byte; `unread` bytes wait in the socket and in the staging
-    /// buffer. A stalled message is stored from now on even beyond the budget, since `unread`
-    /// bounds it; a message that can never be whole ends the connection.
+    /// Notes that the peer has sent its last byte; `unread` bytes wait in the socket and in the
+    /// staging buffer. A stalled message is stored from now on even beyond the budget, since
+    /// `unread` bounds it; a message that can never be complete ends the connection.
     pub(crate) fn handle_last_bytes(&mut self, unread: u64, host: &mut impl Host<T>) {
         self.last_bytes = Some(unread);
         self.resume(host);
         self.judge_stalled();
     }
 
-    /// Ends the connection if its message has stalled and cannot become whole, because the peer's
-    /// stream has ended: nothing else reports that end while reading is paused. Called whenever a
-    /// message may have stalled.
+    /// Ends the connection if its stalled message can never be complete, because the peer's stream
+    /// has ended: nothing else reports that end while reading is paused. Called whenever a message
+    /// may have stalled.
     fn judge_stalled(&mut self) {
         let (Some(unread), ReceiveState::AwaitReceive { header }) = (self.last_bytes, &self.rx)
         else {
             return;
         };
-        // With shared receives a whole message waits for a receive, here or in the socket.
+        // With shared receives a complete message waits for a receive, here or in the socket.
         let is_whole = header.payload_len() <= unread || self.has_collected();
         if self.shares_receives() && is_whole && !matches!(header, FrameHeader::Rts { .. }) {
             return;
@@ -396,9 +397,9 @@ impl<T> Connection<T> {
         self.fail(Error::new(ErrorKind::PeerClosed, what));
     }
 
-    /// True while reading is paused although the peer's stream has ended, and something waits for
-    /// the peer: an operation of this side, whose answer may lie behind the pause, or a frame of
-    /// the peer, for room in the queue of answers.
+    /// True while reading is paused although the peer's stream has ended, and progress needs the
+    /// peer: an operation of this side waits, whose answer may come after the paused frame, or a
+    /// frame of the peer waits for room in the queue of answers.
     pub(crate) fn awaits_ended_peer(&self) -> bool {
         let is_waiting = || match self.rx {
             ReceiveState::AwaitReceive { .. } | ReceiveState::AwaitReport(_) => self.is_sending(),
@@ -408,7 +409,7 @@ impl<T> Connection<T> {
         self.last_bytes.is_some() && is_waiting()
     }
 
-    /// The stream ended (the peer's FIN).
+    /// Handles the end of the stream (the peer's FIN).
     pub(crate) fn handle_end(&mut self) {
         if self.on_end_of_stream() {
             return;

@@ -1,7 +1,7 @@
-//! Which receives the messages of a connection match: its own or shared ones. It is fixed when a
-//! connection is made.
+//! Which receives a connection's messages match: its own or shared ones. Fixed when the connection
+//! is made.
 //!
-//! An enum, not a type parameter: a parameter of the connection would spread to its port, its
+//! An enum, not a type parameter: a type parameter would spread to the connection's port, its
 //! driver and their tests, for a dozen of some two hundred functions.
 
 use crate::proto::peers::{ConnectionId, SourceId};
@@ -32,27 +32,28 @@ pub(crate) struct ConnIds {
 pub(crate) struct SharedParams {
     pub(crate) ids: ConnIds,
     /// Bytes of unexpected messages that the shared receives have promised to this connection, each
-    /// message with its overhead. At least one message's overhead, since a peer that may not even
-    /// announce could never send.
+    /// message with its overhead. At least the overhead of one message, since a peer that may not
+    /// even announce a message could never send one.
     pub(crate) promised_bytes: u64,
     pub(crate) long_messages: LongMessages,
 }
 
-/// What a peer does with messages that are longer than a limit.
+/// How a peer treats messages that are longer than a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LongMessages {
-    /// It announces them before it sends them. In a connectionless endpoint this is also the limit
-    /// for messages to the peer.
+    /// The peer announces them before it sends them. In a connectionless endpoint the limit also
+    /// applies to messages to the peer.
     Announced { min: u64 },
-    /// It must not send them: one ends the connection, and no message is announced. A shorter
-    /// message takes a shared receive only when all of it has arrived, and is kept in memory of its
-    /// connection until then, so that a peer that stops within a message holds up only its own.
+    /// The peer must not send them: one ends the connection, and no message is announced. A shorter
+    /// message takes a shared receive only when it is complete, and is kept in memory of its
+    /// connection until then, so that a peer that stops within a message holds up only its own
+    /// messages.
     Refused { max: u64 },
 }
 
 impl LongMessages {
-    /// Refuses messages longer than `max`, if it is set; else those longer than `announced_min` are
-    /// announced.
+    /// Refuses messages longer than `max`, if it is set; else messages longer than `announced_min`
+    /// are announced.
     pub(crate) fn new(max: Option<usize>, announced_min: usize) -> Self {
         match max {
             Some(max) => LongMessages::Refused { max: max as u64 },
@@ -67,7 +68,7 @@ impl LongMessages {
 #[derive(Debug)]
 pub(super) struct SharedBinding {
     pub(super) params: SharedParams,
-    /// Bytes of a message that is being collected, or that waits for a receive as a whole.
+    /// Bytes of a message that is being collected, or that is complete and waits for a receive.
     pub(super) collected: Vec<u8>,
     /// The announced messages of the peer.
     pub(super) incoming: IncomingAnnouncements,
@@ -144,14 +145,14 @@ impl<T> Connection<T> {
         self.rdm().is_some()
     }
 
-    /// The ids among connections that share receives; `None` if it has its own.
+    /// The ids among connections that share receives; `None` for a connection's own receives.
     #[inline]
     pub(crate) fn ids(&self) -> Option<ConnIds> {
         self.binding().map(|binding| binding.params.ids)
     }
 
-    /// Returns the context that bounds these operations; `None` for shared receives, which are not
-    /// counted here.
+    /// Returns the context that bounds receives or transmit operations; `None` for shared receives,
+    /// which are not counted here.
     #[inline]
     pub(super) fn context(&mut self, receive: bool) -> Option<&mut ContextQueue> {
         match (receive, &mut self.side) {

@@ -1,4 +1,4 @@
-//! The receive side of a connection as a state machine: from bytes to headers to payloads.
+//! The receive side of a connection as a state machine: bytes become headers, then payloads.
 //!
 //! ```text
 //!              ┌─────── whole ────────┐
@@ -13,7 +13,7 @@
 //!
 //!   each ──▶ Closed: the connection ends, or stops reading for good
 //! ```
-//! A frame that waited is processed anew, from its header on.
+//! A frame that waited is processed again, from its header on.
 //!
 //! Invariants: payload_done ≤ payload_len; bytes are consumed exactly once and in order; while
 //! paused nothing is consumed.
@@ -29,14 +29,14 @@ use crate::wire::{ByteOrder, Decoded, FrameHeader, WireError, decode};
 
 use super::atomic::AskedAtomic;
 
-/// Where a payload is placed, and what is completed when it is whole.
+/// The destination of a payload; the target is completed when the payload is complete.
 #[derive(Debug)]
 pub(super) enum PayloadTarget {
     /// A receive. `capacity` bytes fit; the rest of the message is discarded.
     Receive {
         receive: OpKey,
         arrival: Arrival,
-        /// Set if its memory failed while bytes were copied to it: the rest is dropped.
+        /// Set if a copy to the receive's memory failed: the rest of the message is dropped.
         failed: Option<AccessError>,
     },
     /// An inbox. `capacity` bytes fit; the rest of the message is discarded.
@@ -49,9 +49,9 @@ pub(super) enum PayloadTarget {
     Read { op: OpKey },
     /// A part of the answer to our oldest read.
     ReadData { op: OpKey },
-    /// The operands of the peer's atomic operation. Boxed, since it is larger than all others.
+    /// The operands of the peer's atomic operation. Boxed, since it is the largest variant.
     Atomic(Box<AskedAtomic>),
-    /// No memory: the peer's write is refused, from its beginning or midway, and its bytes are
+    /// No memory: the peer's write was refused, at its beginning or midway, and its bytes are
     /// dropped.
     Refused { reason: Refusal },
 }
@@ -60,9 +60,9 @@ pub(super) enum PayloadTarget {
 #[derive(Debug)]
 pub(super) struct PayloadInProgress {
     pub(super) target: PayloadTarget,
-    /// `None` while the transport has it.
+    /// `None` while the transport has the memory.
     pub(super) payload: Option<Payload>,
-    /// Bytes that fit the destination; the rest is dropped.
+    /// Bytes that fit into the destination; the rest is dropped.
     pub(super) capacity: u64,
     pub(super) len: u64,
     /// Bytes received so far.
@@ -81,7 +81,7 @@ impl PayloadInProgress {
         self.done == self.len
     }
 
-    /// True if it is received into a receive.
+    /// True if the payload goes into a receive.
     pub(super) fn is_for_receive(&self) -> bool {
         matches!(self.target, PayloadTarget::Receive { .. })
     }
@@ -97,20 +97,20 @@ impl PayloadInProgress {
 pub(super) struct PlacedWrite {
     pub(super) data: Option<u64>,
     pub(super) commit: bool,
-    /// It is to be acknowledged.
+    /// The write has to be acknowledged.
     pub(super) ack: bool,
     pub(super) memory: Payload,
 }
 
-/// What the receive side is doing.
+/// The activity of the receive side.
 #[derive(Debug)]
 pub(super) enum ReceiveState {
     /// Collecting a header ([`PartialHeader`]).
     Header,
     /// Receiving a payload.
     Payload(PayloadInProgress),
-    /// Receiving a message into the connection's own memory ([`collected`]). It takes a shared
-    /// receive only when it is whole, and is then processed from its header on.
+    /// Receiving a message into the connection's own memory ([`collected`]). The message takes a
+    /// shared receive only when it is complete, and is then processed from its header on.
     ///
     /// [`collected`]: super::receive_side::SharedBinding::collected
     Collecting { header: FrameHeader },
@@ -118,11 +118,11 @@ pub(super) enum ReceiveState {
     AwaitReceive { header: FrameHeader },
     /// A frame waits for room in the queue of answers.
     AwaitRoom { header: FrameHeader },
-    /// A write with CQ data waits for room in the completion queue. Room is taken for whole writes
-    /// only: a peer that stops in the middle of one holds none.
+    /// A write with CQ data waits for room in the completion queue. Only complete writes take room,
+    /// so that a peer that stops in the middle of one holds none.
     AwaitReport(PlacedWrite),
-    /// A write is placed, and is being made persistent (`FI_COMMIT_COMPLETE`). `memory` is `None`
-    /// once the committing thread has taken it.
+    /// A placed write is being made persistent (`FI_COMMIT_COMPLETE`). `memory` is `None` once the
+    /// committing thread has taken it.
     AwaitCommit {
         data: Option<u64>,
         memory: Option<Payload>,
@@ -170,8 +170,8 @@ impl ReceiveState {
     }
 }
 
-/// The first bytes of a header whose rest has not come: at most [`HEADER_SIZE_MAX`]. Its memory is
-/// kept for the next one until the connection is idle.
+/// The first bytes of a header whose rest has not come: at most [`HEADER_SIZE_MAX`]. The memory is
+/// kept for the next header until the connection is idle.
 #[derive(Debug, Default)]
 pub(super) struct PartialHeader(Vec<u8>);
 
@@ -180,13 +180,13 @@ impl PartialHeader {
         self.0.is_empty()
     }
 
-    /// Frees its memory, if nothing is in it.
+    /// Frees the memory, if the buffer is empty.
     pub(super) fn shrink(&mut self) {
         self.0.shrink_to_fit();
     }
 
     /// Decodes the header at the front of `input` without a copy: the usual case, in which no part
-    /// of it has come before.
+    /// of the header came before.
     #[inline]
     pub(super) fn decode(&self, input: &[u8], order: ByteOrder) -> Result<Decoded, WireError> {
         match self.is_empty() {
@@ -195,8 +195,8 @@ impl PartialHeader {
         }
     }
 
-    /// Collects the header's bytes from `input`. Returns the number taken, and the header once it
-    /// is whole.
+    /// Collects the header's bytes from `input`. Returns the number of bytes taken, and the header
+    /// once it is complete.
     pub(super) fn collect(
         &mut self,
         input: &[u8],

@@ -1,4 +1,4 @@
-//! Refused operations, which the connection survives if both sides have agreed on that
+//! Refused operations, which the connection survives if both sides have agreed to tolerate them
 //! (`docs/extension.md`, section 4; ruling 15): the initiator's part, and the number of guesses
 //! that a target allows its peer.
 
@@ -15,22 +15,22 @@ use crate::wire::{Capabilities, CloseReason, FrameHeader};
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use super::{Connection, Lifecycle};
 
-/// The operations that both sides have refused.
+/// The refused operations of both sides, and why they end the connection.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// The time by the owner's clock.
+    /// The current time by the owner's clock.
     now: Option<Instant>,
-    /// Boxed: most connections have none.
+    /// Boxed: most connections have no refusals.
     past: Option<Box<PastRefusals>>,
-    /// What the peer has done, if this side ends the connection for it: nothing more of the peer is
-    /// processed then.
+    /// What the peer has done, if this side ends the connection for it: no more frames of the peer
+    /// are processed then.
     cause: Option<EndCause>,
-    /// The CLOSE that gives this reason has been queued.
+    /// The CLOSE that gives `cause` as the reason has been queued.
     pub(super) is_reason_sent: bool,
 }
 
 /// The refused operations of both sides. Guesses, which only a peer in error makes, are counted
-/// apart.
+/// separately.
 #[derive(Clone, Copy, Debug, Default)]
 struct PastRefusals {
     /// The peer's guesses.
@@ -42,18 +42,18 @@ struct PastRefusals {
     ours: GuessCount,
 }
 
-/// What a peer has done for which this side ends the connection, in order and with a reason.
+/// Why this side ends the connection because of its peer, in order and with a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndCause {
-    /// It guessed too often.
+    /// The peer guessed too often.
     Guesses,
-    /// It sent a message, with a tag or without, to an endpoint that was opened to receive none.
+    /// The peer sent a message, tagged or not, to an endpoint that was opened to receive none.
     Unreceivable { tagged: bool },
-    /// It sent a message of `len` bytes, and the receives that it shares take `max`.
+    /// The peer sent a message of `len` bytes, but the shared receives take at most `max`.
     TooLong { len: u64, max: u64 },
 }
 
-/// Refused operations of one side within [`REFUSALS_PERIOD`], which begins with the first of them.
+/// Refused operations of one side within [`REFUSALS_PERIOD`], which begins with the first refusal.
 #[derive(Clone, Copy, Debug, Default)]
 struct GuessCount {
     since: Option<Instant>,
@@ -75,7 +75,7 @@ impl GuessCount {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Returns the time from the first to the last of them.
+    /// Returns the time from the first refusal to the last.
     fn duration(&self) -> Duration {
         let elapsed = |(since, last): (Instant, Instant)| last - since;
         self.since.zip(self.last).map_or(Duration::ZERO, elapsed)
@@ -94,14 +94,14 @@ impl Refusals {
         self.past.as_deref().copied().unwrap_or_default()
     }
 
-    /// Returns the peer's operations that this side refused.
+    /// Returns the statistics of the peer's operations that this side refused.
     pub(super) fn stats(&self) -> RefusalStats {
         self.past().stats
     }
 }
 
 impl<T> Connection<T> {
-    /// True if one operation can be refused on this connection.
+    /// True if single operations can be refused on this connection.
     pub(super) fn has_refusals(&self) -> bool {
         self.agreed().contains(Capabilities::REFUSAL)
     }
@@ -113,7 +113,7 @@ impl<T> Connection<T> {
         peer.map_or(0, |peer| peer.refusals_max.min(ours))
     }
 
-    /// Sets the time by the owner's clock: refused operations are counted together by it.
+    /// Sets the time by the owner's clock. Refusals within one period are counted together.
     pub(crate) fn handle_time(&mut self, now: Instant) {
         self.refusals.now = Some(now);
     }
@@ -144,7 +144,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Handles the peer's last frame: it has refused too many operations of this side.
+    /// Handles the peer's last frame: the peer has refused too many operations of this side.
     pub(super) fn handle_guess_limit(&mut self) {
         let what = format!(
             "it ended the connection since it had to refuse too many operations of this side, \
@@ -156,13 +156,13 @@ impl<T> Connection<T> {
         self.fail(Error::new(ErrorKind::PeerClosed, what));
     }
 
-    /// Handles the peer's last frame: its endpoint receives no such messages.
+    /// Handles the peer's last frame: the peer's endpoint receives no such messages.
     pub(super) fn handle_no_receive(&mut self) {
         let what = "the peer's endpoint was opened to receive no such messages";
         self.fail(Error::new(ErrorKind::NoReceive, what));
     }
 
-    /// Handles the peer's last frame: a message was longer than its receives take.
+    /// Handles the peer's last frame: a message was longer than the peer's receives take.
     pub(super) fn handle_too_long(&mut self) {
         let what = "the peer takes no message that is as long as one of those that were sent; the \
                     max_message_size of its receives says what it takes";
@@ -171,7 +171,7 @@ impl<T> Connection<T> {
 
     // The target.
 
-    /// Begins a write that is refused: its bytes are dropped, and then it is answered.
+    /// Begins a refused write: its bytes are dropped, and then it is answered.
     pub(super) fn refuse_write(&mut self, reason: Refusal, len: u64) {
         self.rx.go(ReceiveState::Payload(PayloadInProgress {
             target: PayloadTarget::Refused { reason },
@@ -183,7 +183,7 @@ impl<T> Connection<T> {
         }));
     }
 
-    /// Takes back a direct receive whose memory is not there; nothing was taken from the stream for
+    /// Takes back a direct receive whose memory is not there; no byte was taken from the stream for
     /// it. False: the connection has to end, which is all that a plain peer can notice.
     pub(crate) fn handle_fault(&mut self, payload: Payload, host: &mut impl Host<T>) -> bool {
         let refusals = self.has_refusals();
@@ -212,7 +212,7 @@ impl<T> Connection<T> {
         self.count_refusal(reason);
     }
 
-    /// Counts an operation whose refusal was its answer.
+    /// Counts an operation that was answered by its refusal.
     #[cold]
     pub(super) fn count_refusal(&mut self, reason: Refusal) {
         let past = self.refusals.past.get_or_insert_default();
@@ -229,14 +229,14 @@ impl<T> Connection<T> {
     /// Returns the number of guesses that ends the connection.
     fn guess_limit(&self) -> GuessLimit {
         GuessLimit(match self.refusals_agreed() {
-            // The peer is to end the connection, and gets no more than others if it does not.
+            // The peer should end the connection itself; if it does not, the usual maximum holds.
             0 => REFUSALS_MAX,
             agreed => agreed.min(REFUSALS_MAX),
         })
     }
 
-    /// True if this side still has to send the CLOSE that gives its reason, to a peer of which it
-    /// reads nothing more.
+    /// True if this side still has to send the CLOSE with its reason. It reads no more from the
+    /// peer.
     pub(super) fn owes_reason(&self) -> bool {
         self.refusals.cause.is_some()
             && !self.refusals.is_reason_sent
@@ -245,21 +245,21 @@ impl<T> Connection<T> {
             && self.agreed().contains(Capabilities::CLOSE)
     }
 
-    /// Notes why the connection ends: nothing more of the peer is processed.
+    /// Notes why the connection ends: no more frames of the peer are processed.
     fn end_for(&mut self, cause: EndCause) {
         self.refusals.cause = Some(cause);
         self.rx.close();
     }
 
-    /// Ends the connection for a message that the endpoint can never receive: it would wait for a
-    /// receive, and hold up what comes behind it. A peer without the extension notices only the end
-    /// of the connection, for which the error is returned.
+    /// Ends the connection for a message that the endpoint can never receive: the message would
+    /// wait for a receive, and hold up all later frames. A peer without the extension notices only
+    /// the end of the connection; for such a peer the error is returned.
     #[cold]
     pub(super) fn refuse_message(&mut self, tagged: bool) -> Result<(), Error> {
         self.refuse_for(EndCause::Unreceivable { tagged }, unreceivable(tagged))
     }
 
-    /// Ends the connection likewise for a message that is longer than the shared receives take.
+    /// Like `refuse_message`, for a message that is longer than the shared receives take.
     #[cold]
     pub(super) fn refuse_long_message(&mut self, len: u64, max: u64) -> Result<(), Error> {
         self.refuse_for(EndCause::TooLong { len, max }, too_long(len, max))
@@ -273,13 +273,13 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// True once this side ends the connection for what the peer has done: the owner closes it in
-    /// order, so that the peer still gets its answers.
+    /// True once this side ends the connection because of its peer. The owner closes the connection
+    /// in order, so that the peer still gets its answers.
     pub(crate) fn is_ending_for_cause(&self) -> bool {
         self.refusals.cause.is_some()
     }
 
-    /// Returns the reason that this side's last frame gives.
+    /// Returns the reason in this side's last frame.
     pub(super) fn close_reason(&self) -> CloseReason {
         match self.refusals.cause {
             None => CloseReason::Done,
@@ -289,8 +289,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Returns the error with which this side ended the connection for what the peer has done, if
-    /// it did.
+    /// Returns the error with which this side ended the connection because of its peer, if it did.
     pub(super) fn cause_error(&self) -> Option<Error> {
         self.refusals.cause.map(|cause| {
             let error = match cause {
@@ -349,13 +348,13 @@ impl fmt::Display for GuessLimit {
 }
 
 impl PayloadInProgress {
-    /// True for a peer's write: it can be answered with a refusal.
+    /// True for a peer's write, which can be answered with a refusal.
     pub(super) fn is_refusable(&self) -> bool {
         matches!(self.target, PayloadTarget::Region { .. })
     }
 
-    /// Drops the rest of a peer's write whose region refuses now, and the region's memory, which is
-    /// not to be touched any more.
+    /// Drops the rest of a peer's write whose region refuses now, and lets go of the region's
+    /// memory, which must not be touched any more.
     pub(super) fn refuse(&mut self, reason: Refusal) {
         self.target = PayloadTarget::Refused { reason };
         self.payload = Some(Payload::empty());

@@ -9,8 +9,8 @@
 //!                                  Free: WITHDRAW (WITHDRAWN answers it), our CLOSE, the end
 //!                                        of the connection; Requested also by DATA
 //! ```
-//! A requested message has a receive. If the message is withdrawn, the receive is requeued, in its
-//! order; if the connection ends, likewise, unless the receive was directed at this peer.
+//! A requested message has a receive. If the message is withdrawn or the connection ends, the
+//! receive is requeued, in its order, unless the connection ends and it was directed at this peer.
 
 use std::collections::BTreeMap;
 
@@ -30,18 +30,18 @@ use super::{Connection, Lifecycle, violation};
 struct IncomingMessage {
     arrival: Arrival,
     ack: bool,
-    /// The receive that awaits its payload; `None`: the shared receives store the announcement.
+    /// The receive that awaits the payload; `None`: the shared receives store the announcement.
     receive: Option<OpKey>,
 }
 
-/// The state of the message of one rendezvous index.
+/// The state of the message with one rendezvous index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proto) enum IncomingState {
     /// The index names no message.
     Free,
-    /// The shared receives store its announcement.
+    /// The shared receives store the announcement.
     Announced,
-    /// A receive awaits its payload, which the peer was asked for.
+    /// The peer was asked for the payload, and a receive awaits it.
     Requested,
 }
 
@@ -61,7 +61,7 @@ impl IncomingState {
     }
 }
 
-/// The announced messages of the peer, by index. At most 254, as there are indices.
+/// The announced messages of the peer, by index. At most 254, the number of indices.
 #[derive(Debug, Default)]
 pub(super) struct IncomingAnnouncements {
     messages: BTreeMap<u8, IncomingMessage>,
@@ -73,7 +73,7 @@ impl IncomingAnnouncements {
         self.messages.values().any(|it| it.receive.is_some())
     }
 
-    /// Returns the receives that await the payload of their message.
+    /// Returns the receives that await the payload of an announced message.
     pub(super) fn awaiting(&self) -> impl Iterator<Item = OpKey> + '_ {
         self.messages.values().filter_map(|it| it.receive)
     }
@@ -94,8 +94,8 @@ impl IncomingAnnouncements {
         }
     }
 
-    /// Moves the message of this index along a legal edge; `None`: the index is free. Returns the
-    /// message before.
+    /// Moves the message with this index along a legal edge; `None`: the index becomes free.
+    /// Returns the former message.
     fn go(&mut self, index: u8, to: Option<IncomingMessage>) -> Option<IncomingMessage> {
         let next = IncomingState::of(to.as_ref());
         let before = match to {
@@ -113,7 +113,7 @@ impl<T> Connection<T> {
         self.binding().is_some_and(|it| it.incoming.awaits_data())
     }
 
-    /// Returns the announced message of this index.
+    /// Returns the announced message with this index.
     fn incoming(&self, index: u8) -> Option<IncomingMessage> {
         self.binding()?.incoming.messages.get(&index).copied()
     }
@@ -144,7 +144,7 @@ impl<T> Connection<T> {
             return Err(violation("two announced messages of one index"));
         }
         if self.close.is_sent() {
-            return Ok(()); // Void: its sender ends it when it processes our CLOSE.
+            return Ok(()); // Void: the peer ends the message when it processes our CLOSE.
         }
         let Some(shared) = host.shared() else {
             return Err(violation("an announcement where nothing is shared"));
@@ -172,7 +172,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Asks the peer for each stored announcement that has been matched with a receive since. A
+    /// Asks the peer for each announced message that has been matched with a receive since. A
     /// receive whose announcement is void is requeued.
     pub(super) fn answer_announcements(&mut self, host: &mut impl Host<T>) {
         while let Some(shared) = host.shared()
@@ -182,12 +182,12 @@ impl<T> Connection<T> {
             }) = shared.poll_clear_to_send()
         {
             let message = self.incoming(index);
-            // If it was withdrawn, another message of this index may have been announced.
+            // If the announcement was withdrawn, its index may name another message now.
             let is_it =
                 |it: &IncomingMessage| it.receive.is_none() && it.arrival.order == arrival.order;
             let message = message.filter(is_it);
             let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
-            // Behind its CLOSE the peer sends no message that it has announced.
+            // After its CLOSE the peer sends no announced message.
             let may_ask = is_up && !self.close.is_sent() && !self.close.is_received();
             match message.filter(|_| may_ask) {
                 Some(message) => self.request_data(index, message, receive),
@@ -222,7 +222,7 @@ impl<T> Connection<T> {
             self.move_incoming(index, None);
         }
         match message {
-            None if self.close.is_sent() => {} // Our CLOSE had voided it.
+            None if self.close.is_sent() => {} // Our CLOSE had voided the message.
             None => return Err(violation("a withdrawal of what is not announced")),
             Some(IncomingMessage {
                 arrival,

@@ -1,5 +1,5 @@
 //! Rendezvous, the sender's half: a message for which the receiver cannot promise room is announced
-//! (RTS), and its payload stays here until a receive has been matched with it (CTS).
+//! (RTS), and its payload stays here until the receiver has matched a receive with it (CTS).
 //!
 //! ```text
 //!                 CTS              DATA is handed out
@@ -52,7 +52,7 @@ enum OutgoingMessage {
     Crossed,
 }
 
-// An attempt that is given up begins with new [`OutgoingAnnouncements`].
+// A new attempt begins with new [`OutgoingAnnouncements`].
 state_machine! { OutgoingMessage {
     Free => [Announced],
     Announced => [Requested, GivenUp, Withdrawn, Free],
@@ -80,7 +80,7 @@ impl OutgoingMessage {
     }
 }
 
-/// The announced messages of a connection, by index. At most 254, as there are indices.
+/// The announced messages of a connection, by index. At most 254, the number of indices.
 #[derive(Debug)]
 pub(super) struct OutgoingAnnouncements {
     policy: RendezvousPolicy,
@@ -96,14 +96,14 @@ impl OutgoingAnnouncements {
         }
     }
 
-    /// True if this message is to be announced, to a peer that stores unexpected messages of up to
-    /// `stored_max` bytes.
+    /// True if this message has to be announced. `stored_max`: length of the longest unexpected
+    /// message that the peer stores.
     pub(super) fn needs_announcement(&self, message: &Queued, stored_max: u64) -> bool {
         let is_long = message.len as u64 > self.policy.min.min(stored_max);
         (is_long || message.matched) && self.takes(message.kind)
     }
 
-    /// True if the peer takes announcements of such messages.
+    /// True if the peer takes announcements of messages of this kind.
     pub(super) fn takes(&self, kind: QueuedKind) -> bool {
         match kind {
             QueuedKind::Message => self.policy.untagged,
@@ -124,21 +124,21 @@ impl OutgoingAnnouncements {
         self.find_free().is_some()
     }
 
-    /// True if messages that were given up occupy indices, maybe as long as the connection lasts.
+    /// True if messages that were given up occupy indices, perhaps until the connection ends.
     pub(super) fn has_given_up(&self) -> bool {
         let is_given_up = |it: &OutgoingMessage| matches!(it, OutgoingMessage::GivenUp(_));
         self.messages.iter().any(is_given_up)
     }
 
-    /// The position of this operation's message, while the peer may still ask for it. Linear in the
-    /// indices.
+    /// Returns the position of this operation's message, while the peer may still ask for it.
+    /// Searches all indices.
     fn find(&self, op: OpKey) -> Option<usize> {
         let is_it = |it: &OutgoingMessage| it.announced().is_some_and(|it| it.op == op);
         self.messages.iter().position(is_it)
     }
 
     /// Withdraws a message that the peer has not asked for; returns its index, for the WITHDRAW.
-    /// `None`: the peer takes no withdrawals, or has asked for it.
+    /// `None`: the peer takes no withdrawals, or has asked for the message.
     pub(super) fn withdraw(&mut self, op: OpKey) -> Option<u8> {
         let at = self.find(op)?;
         let slot = self.messages.get_mut(at)?;
@@ -152,7 +152,7 @@ impl OutgoingAnnouncements {
         None
     }
 
-    /// Assigns an index to a message that is announced. Call [`has_room`](Self::has_room) before.
+    /// Assigns an index to an announced message. Call [`has_room`](Self::has_room) before.
     pub(super) fn announce(&mut self, message: Queued) -> u8 {
         let at = self.find_free().expect("the caller has checked for room");
         if at == self.messages.len() {
@@ -167,8 +167,8 @@ impl OutgoingAnnouncements {
         self.messages.get_mut(at)
     }
 
-    /// Handles the peer's request for this message, and returns its operation; `None`: the message
-    /// is withdrawn. `Err`: the index names no message that can be asked for.
+    /// Handles the peer's request for a message, and returns the message's operation; `None`: the
+    /// message is withdrawn. `Err`: the index names no message that can be asked for.
     fn request(&mut self, index: u8) -> Result<Option<OpKey>, Error> {
         let stray = || violation("a clear-to-send that nothing awaits");
         let slot = self.slot(index).ok_or_else(stray)?;
@@ -195,7 +195,7 @@ impl OutgoingAnnouncements {
     }
 
     /// Withdraws a message that the peer has asked for, and whose DATA is not handed out. To the
-    /// peer it is a withdrawal that has crossed its CTS. False: the peer takes no withdrawals.
+    /// peer, the withdrawal has crossed its CTS. False: the peer takes no withdrawals.
     pub(super) fn withdraw_requested(&mut self, index: u8) -> bool {
         let withdraws = self.policy.withdraws;
         match self.slot(index).filter(|_| withdraws) {
@@ -249,8 +249,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Withdraws a message that was announced and not asked for, and notifies the peer. False: the
-    /// peer has asked for it, or takes no withdrawals.
+    /// Withdraws an announced message that the peer has not asked for, and notifies the peer.
+    /// False: the peer has asked for the message, or takes no withdrawals.
     pub(super) fn withdraw_announced(&mut self, key: OpKey) -> bool {
         let announcements = self.tx.announcements.as_mut();
         let Some(index) = announcements.and_then(|it| it.withdraw(key)) else {
@@ -267,7 +267,7 @@ impl<T> Connection<T> {
         announcements.is_some_and(|it| it.find(key).is_some())
     }
 
-    /// Ends the announced messages, which found no receive: the peer will ask for nothing more.
+    /// Ends the announced messages, which found no receive: the peer will ask for no more messages.
     pub(super) fn end_announced(&mut self) {
         let announcements = self.tx.announcements.as_mut();
         let untaken = announcements.map(|it| it.drain());

@@ -8,7 +8,7 @@
 //!    └───────────────────────┴──────────────────────────────┘
 //! ```
 //! An attempt that fails leads back to Idle. So does a connection of a connectionless endpoint that
-//! has ended in order while something is left to be sent: that goes over the next connection.
+//! has ended in order with operations left to send: they go over the next connection.
 
 use crate::edges::{check_edge, state_machine};
 
@@ -17,13 +17,13 @@ use crate::edges::{check_edge, state_machine};
 pub(crate) enum Lifecycle {
     /// Opened; receives may be posted.
     Idle,
-    /// The request is on its way, or its response.
+    /// The request or its response is on its way.
     Connecting,
     /// The response is on its way.
     Accepting,
     /// Both sides may send.
     Connected,
-    /// Over; every operation has ended or ends now.
+    /// Ended; every operation has ended or ends now.
     Closed,
 }
 

@@ -6,8 +6,8 @@ use super::credit::SendCredit;
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
-    /// Returns the operations that have not ended, the messages that wait, and the refusals; the
-    /// owner adds the rest.
+    /// Returns the counts of outstanding operations, of waiting messages and of refusals; the owner
+    /// adds the remaining statistics.
     pub(crate) fn stats(&self) -> EndpointStats {
         let context = &self.tx_context;
         let receives = self.own().map(|own| ReceiveStats {

@@ -23,22 +23,22 @@ fn log_handed_out(header: &FrameHeader) {
 }
 
 impl<T> Connection<T> {
-    /// True if nothing is queued but acks, and not many.
+    /// True if only acks are queued, and few.
     #[inline]
     pub(crate) fn owes_few_acks(&self) -> bool {
         self.tx.owes_few_acks()
     }
 
-    /// Returns frames for the transport, if there are any and it has no batch of ours.
+    /// Returns frames for the transport, if there are any and the transport has no batch of ours.
     pub(crate) fn poll_transmit(&mut self, host: &mut impl Host<T>) -> Option<Box<SendBatch>> {
         if self.fault.is_some() || self.tx.is_out() {
             return None;
         }
-        // 1. Queue what is due by itself: credit for the peer, our CLOSE.
+        // 1. Queue the frames that no operation asks for: credit for the peer, our CLOSE.
         self.queue_credit(host);
         self.queue_close_if_due(host);
         if self.tx.is_drained() {
-            return None; // Each batch is followed by this question.
+            return None; // The usual result after each batch.
         }
         match self.gather() {
             Ok(outgoing) => outgoing,
@@ -49,14 +49,14 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Takes frames from the queues, in order, until one system call's worth is together.
+    /// Takes frames from the queues, in order, until they fill one system call.
     fn gather(&mut self) -> Result<Option<Box<SendBatch>>, Error> {
         // 2. Frames that were sent in part go first.
         if !self.tx.begin_batch(self.byte_order)? {
             return Ok(None);
         }
         while self.tx.has_queued() && !self.tx.batch_mut().is_full() {
-            // 3. Injected messages that are first go as one frame.
+            // 3. Injected messages at the front go together, as one run.
             if self.tx.gather_injected() {
                 continue;
             }
@@ -66,8 +66,8 @@ impl<T> Connection<T> {
                 self.gather_control()?;
                 continue;
             }
-            // 5. The oldest operation that may go out. If it was the turn of an operation and there
-            // is none, answers go on.
+            // 5. The oldest operation that may go out. If it was an operation's turn and none may
+            // go out, answers go on.
             match self.tx.pop_user() {
                 Some(user) => self.gather_user(user, false),
                 // A STALLED may have been queued.
@@ -78,9 +78,8 @@ impl<T> Connection<T> {
         Ok(self.tx.hand_out())
     }
 
-    /// Encodes the frame of an operation from its record: the memory goes along, and is the
-    /// transport's from here on. `is_fetched`: the first bytes of its device memory have been
-    /// copied.
+    /// Encodes the frame of an operation from its record. The transport takes over the memory.
+    /// `is_fetched`: the first bytes of the operation's device memory have been copied.
     #[inline]
     fn gather_user(&mut self, user: UserFrame, is_fetched: bool) {
         let Some(op) = self.ops.get_mut(user.op()) else {
@@ -93,7 +92,7 @@ impl<T> Connection<T> {
         let id = self.tx.take_id();
         op.phase = Phase::Moving;
         let (header, payload, owner) = match user {
-            // An announcement ends nothing, and is answered by a clear-to-send.
+            // An announcement completes nothing; its answer is a clear-to-send.
             UserFrame::Announcement(_, index) => (
                 op.announcement(index),
                 Payload::empty(),
@@ -118,7 +117,7 @@ impl<T> Connection<T> {
                         op.header()
                     }
                 };
-                // It needs no lease: the operation is inside the gates of its regions already.
+                // No lease is needed: the operation is inside the gates of its regions already.
                 (header, op.take_outgoing(), FrameOwner::Operation(key))
             }
         };
@@ -127,8 +126,8 @@ impl<T> Connection<T> {
         batch.push(&header, self.byte_order, id, payload, owner);
     }
 
-    /// Encodes the frame of an operation on device memory, whose first bytes are copied before. If
-    /// the copy fails, the operation ends as if it had not been posted.
+    /// Encodes the frame of an operation on device memory, after its first bytes have been copied.
+    /// If the copy fails, the operation ends as if it had not been posted.
     #[cold]
     fn gather_of_device(&mut self, user: UserFrame) {
         let key = user.op();
@@ -152,7 +151,8 @@ impl<T> Connection<T> {
     fn give_up_sending(&mut self, user: UserFrame, error: Error) {
         let key = user.op();
         match user {
-            // The peer has matched a receive with it, and gives that to another message then.
+            // The peer has matched a receive with the message, and gives that to another after a
+            // withdrawal.
             UserFrame::Announced(_, index) if !self.tx.withdraw_requested(index) => {
                 self.fail(error.clone());
             }
@@ -169,7 +169,7 @@ impl<T> Connection<T> {
         self.complete_unsent(key, error);
     }
 
-    /// Encodes the next frame of the protocol itself, and leases its regions.
+    /// Encodes the next control frame or answer, and leases its regions.
     fn gather_control(&mut self) -> Result<(), Error> {
         let mut bounce = None;
         let (header, payload, owner) = if let Some(control) = self.tx.pop_control() {
@@ -203,12 +203,12 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Takes back a batch of which the transport has moved `sent` bytes.
+    /// Takes back a batch; the transport has moved `sent` bytes of it.
     pub(crate) fn handle_sent(&mut self, mut batch: Box<SendBatch>, sent: usize) {
         // The transport is done with the memory that the leases keep open.
         batch.leases.clear();
         let mut left = sent;
-        // 1. Frames that have gone in full leave the batch.
+        // 1. Frames that were sent in full leave the batch.
         while let Some(step) = batch.advance(&mut left) {
             let FrameStep {
                 token,
@@ -227,7 +227,7 @@ impl<T> Connection<T> {
             let Some(payload) = payload else {
                 break;
             };
-            // 2. Its operation gets the memory back, and completes if it awaits no answer.
+            // 2. The operation gets its memory back, and completes if it awaits no answer.
             match owner {
                 FrameOwner::Operation(key) => self.frame_sent(key, payload),
                 FrameOwner::Answer(Part::Done) => self.answer_sent(payload),
@@ -246,7 +246,7 @@ impl<T> Connection<T> {
         self.invariants();
     }
 
-    /// Reports a peer's read whose answer has gone out to its end.
+    /// Reports a peer's read whose answer has been sent in full.
     fn answer_sent(&mut self, memory: Payload) {
         if self.lifecycle == Lifecycle::Connected {
             self.events.push(ConnEvent::RemoteAccess {
@@ -265,14 +265,14 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Handles the frame of an operation that has gone out in full.
+    /// Handles the frame of an operation that has been sent in full.
     fn frame_sent(&mut self, key: OpKey, payload: Payload) {
         let Some(op) = self.ops.get_mut(key) else {
             return;
         };
         op.phase = Phase::AwaitingPeer;
         if op.is_answered_with_bytes() {
-            return; // What of it was in the frame is of no use any more.
+            return; // Memory that was in the frame is of no use any more.
         }
         op.payload = Some(payload);
         match op.answer {

@@ -1,14 +1,14 @@
-//! The transmit side of a connection: what goes out, in which order.
+//! The transmit side of a connection: the queued frames, and their order.
 //!
 //! Control frames (acks, read responses) overtake queued user frames but never split one, and acks
-//! overtake the parts of an answer that was cut up. Those parts and user frames take turns, since a
-//! peer may read without a pause. A frame once handed out keeps its place until its last byte is
-//! gone. User frames go out in the order in which they were posted, save that RMA passes messages
+//! overtake the parts of a split answer. Parts of answers and user frames take turns, since a peer
+//! may read without a pause. A frame that was handed out keeps its place until its last byte is
+//! sent. User frames go out in the order in which they were posted, except that RMA passes messages
 //! that wait for credit. Byte 7 of each header counts the frames of this direction in transmission
 //! order, which debug builds of libfabric insist on.
 //!
-//! This file holds what is queued and what goes next; `tx/handed_out.rs` follows frames that went
-//! to the transport, `tx/unsent.rs` takes back what does not go out.
+//! This file holds the queues and chooses the next frame; `tx/handed_out.rs` follows frames that
+//! went to the transport, `tx/unsent.rs` takes back frames that do not go out.
 //!
 //! Invariants: sent ≤ handed out ≤ queued; at most one batch is with the transport; while one is,
 //! nothing else is handed out.
@@ -43,7 +43,7 @@ pub(crate) use injected::{InjectedEnds, UnsentMessages};
 use lane::Lane;
 pub(super) use lane::{Queued, QueuedKind};
 
-/// A frame of the protocol itself that is to go out, without an operation of this side.
+/// A frame of the protocol itself, without an operation of this side, that waits to go out.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) header: FrameHeader,
@@ -59,14 +59,14 @@ impl Control {
     }
 }
 
-/// A frame of one of our operations that goes out next.
+/// The next frame of an operation of this side.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum UserFrame {
     /// The operation's own frame.
     Whole(OpKey),
-    /// The announcement of its message, under this index.
+    /// The announcement of the operation's message, under this index.
     Announcement(OpKey, u8),
-    /// Its message, which was announced under this index, and which the peer has asked for.
+    /// The operation's message, announced under this index and requested by the peer.
     Announced(OpKey, u8),
 }
 
@@ -83,31 +83,31 @@ impl UserFrame {
 #[derive(Debug)]
 pub(super) struct Tx {
     control: VecDeque<Control>,
-    /// Answers that go out in parts; plain ones are control frames.
+    /// Answers that go out in parts; answers to plain peers are control frames.
     pub(super) read_answers: ReadAnswers,
-    /// A part of an answer went out last, so that it is the turn of a user frame.
+    /// The last frame was a part of an answer, so a user frame is next.
     is_users_turn: bool,
     messages: Lane,
     pub(super) injected: Injected,
     /// RMA and atomic operations.
     others: Lane,
-    /// Announced messages that the peer has asked for, with their indices. All that waits elsewhere
-    /// was posted behind them, and the peer may take nothing of that before it has them.
+    /// Announced messages that the peer has asked for, with their indices. All other queued
+    /// operations are newer, and the peer may take none of them before it has these messages.
     requested: VecDeque<(OpKey, u8)>,
     /// The announced messages; `None` if the peer takes no announcements.
     pub(super) announcements: Option<Box<OutgoingAnnouncements>>,
     pub(super) fences: Fences,
     /// Operations that go over the next connection, since the peer takes no more of them over this
-    /// one, in the order in which they were posted; new posts join them.
+    /// one. In the order in which they were posted; new posts join them.
     carried_over: Option<VecDeque<Queued>>,
-    /// Number of the last message that went out whole over this connection.
+    /// Number of the last message that was handed out whole on this connection.
     last_message: Option<u64>,
     /// The connection is up: user frames may go out.
     is_open: bool,
     /// The number of the next user frame.
     next_number: u64,
     send_order: SendOrder,
-    /// Credit for messages; `None`: the peer gives none, and has to see for itself.
+    /// Credit for messages; `None`: the peer gives no credit, and this side holds no message back.
     pub(super) credit: Option<SendCredit>,
     /// Bytes of operations that have been sent.
     pub(super) work: u64,
@@ -150,14 +150,14 @@ impl Tx {
         self.control.push_back(Control { header, payload });
     }
 
-    /// True if a CLOSE is queued that was not handed out.
+    /// True if a CLOSE is queued and not handed out.
     pub(super) fn has_queued_close(&self) -> bool {
         let is_close = |frame: &Control| matches!(frame.header, FrameHeader::Close { .. });
         self.control.iter().any(is_close)
     }
 
-    /// Acknowledges one more frame of the peer's. `together`: the peer knows acks of several
-    /// frames, so that all acks of a turn go out as one frame.
+    /// Acknowledges one more frame of the peer. `together`: the peer knows acks of several frames,
+    /// so that all acks of a turn go out as one frame.
     pub(super) fn push_ack(&mut self, together: bool) {
         let last = self.control.back_mut().filter(|_| together);
         match last.map(|frame| &mut frame.header) {
@@ -208,12 +208,12 @@ impl Tx {
         number
     }
 
-    /// Queues the DATA of a message that was announced under this index and asked for.
+    /// Queues the DATA of a message that was announced under this index and requested.
     pub(super) fn push_announced(&mut self, op: OpKey, index: u8) {
         self.requested.push_back((op, index));
     }
 
-    /// Lets user frames go out, since the connection is up.
+    /// Allows user frames to go out, since the connection is up.
     pub(super) fn open(&mut self) {
         self.is_open = true;
     }
@@ -223,7 +223,7 @@ impl Tx {
         self.others.queue.iter().map(|queued| queued.op)
     }
 
-    /// Forgets what belongs to an attempt to connect; what is posted stays.
+    /// Drops the state of an attempt to connect; posted operations stay.
     pub(super) fn forget_attempt(&mut self) {
         let carried_over = self.carried_over.take();
         debug_assert!(carried_over.is_some() || !self.is_open, "an attempt only");
@@ -240,13 +240,13 @@ impl Tx {
         self.announcements = None;
     }
 
-    /// Queues a control frame of the handshake, which goes out as it is, before everything else.
+    /// Queues a control frame of the handshake, which goes out unchanged, before all other frames.
     pub(super) fn push_raw(&mut self, frame: Vec<u8>) {
         let owner = FrameOwner::Handshake;
         self.batch.out_mut().push_bytes(frame, owner.to_token());
     }
 
-    /// Queues an opening frame, encoded with its number, which goes out as it is.
+    /// Queues an opening frame, which is encoded with its number and goes out unchanged.
     pub(super) fn push_opening(&mut self, encode: impl FnOnce(u8) -> Vec<u8>) {
         let frame = encode(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
@@ -264,18 +264,18 @@ impl Tx {
         !self.out && self.is_drained()
     }
 
-    /// True if all that was handed out has been sent; so has the handshake, since that is handed
-    /// out at once.
+    /// True if all frames that were handed out have been sent, including the handshake, which is
+    /// handed out at once.
     pub(super) fn is_batch_sent(&self) -> bool {
         !self.out && self.batch.is_empty()
     }
 
-    /// True if nothing is left to hand out.
+    /// True if no frame is left to hand out.
     pub(super) fn is_drained(&self) -> bool {
         self.batch.is_empty() && !self.has_queued()
     }
 
-    /// True if anything waits to be put into a batch.
+    /// True if any frame waits to be put into a batch.
     #[inline]
     pub(super) fn has_queued(&self) -> bool {
         !self.control.is_empty() || self.has_queued_beside_control()
@@ -291,14 +291,14 @@ impl Tx {
             && self.requested.is_empty())
     }
 
-    /// True if acks are queued, fewer than [`ACKS_WAITING_MAX`], and nothing else.
+    /// True if fewer than [`ACKS_WAITING_MAX`] acks are queued, at least one, and no other frame.
     #[inline]
     pub(super) fn owes_few_acks(&self) -> bool {
         let acks = self.queued_acks();
         acks.is_some_and(|acks| (1..ACKS_WAITING_MAX).contains(&acks))
     }
 
-    /// Returns the number of frames that the queued ones acknowledge; `None` if any other frame is
+    /// Returns the number of frames that the queued acks acknowledge; `None` if any other frame is
     /// queued.
     fn queued_acks(&self) -> Option<u64> {
         if self.has_queued_beside_control() {
@@ -333,12 +333,12 @@ impl Tx {
         self.is_open && (frames >= frames_enough || bytes >= GATHER_BYTES_MAX)
     }
 
-    /// Probes and their answers, which go out before everything else that is queued.
+    /// Returns the probes and their answers, which go out before all other queued frames.
     pub(super) fn probe_frames_mut(&mut self) -> &mut ProbeFrames {
         &mut self.probes
     }
 
-    /// Frees the memory that the queues hold in reserve.
+    /// Frees the spare memory of the queues.
     pub(super) fn shrink(&mut self) {
         self.control.shrink_to_fit();
         self.messages.queue.shrink_to_fit();
@@ -348,13 +348,13 @@ impl Tx {
         self.injected.shrink();
     }
 
-    /// Number of answers that the peer has asked for and not taken yet.
+    /// Number of answers that the peer has asked for and that are still queued.
     pub(super) fn queued_answers(&self) -> usize {
         self.control.len() + self.read_answers.len()
     }
 
-    /// Begins a batch with the frames that were handed out before and have not gone in full, their
-    /// regions leased again. False: the transport still has the last batch.
+    /// Begins a batch with the frames that were handed out before and not sent in full; their
+    /// regions are leased again. False: the transport still has the last batch.
     #[inline]
     pub(super) fn begin_batch(&mut self, order: ByteOrder) -> Result<bool, Error> {
         if !self.out && !self.batch.is_empty() {
@@ -373,7 +373,7 @@ impl Tx {
         leased.inspect_err(|_| self.batch.give_up())
     }
 
-    /// True if a probe or its answer waits, or a control frame.
+    /// True if a probe, its answer, or a control frame waits.
     #[inline]
     pub(super) fn has_control(&self) -> bool {
         !self.control.is_empty() || !self.probes.is_empty()
@@ -385,26 +385,26 @@ impl Tx {
         !self.is_users_turn && !self.read_answers.is_empty()
     }
 
-    /// The next probe or its answer, or else the oldest control frame.
+    /// Takes the next probe or its answer, or else the oldest control frame.
     pub(super) fn pop_control(&mut self) -> Option<Control> {
         let probe = self.probes.pop().map(Control::of);
         probe.or_else(|| self.control.pop_front())
     }
 
-    /// The next part of an answer; then it is the turn of an operation.
+    /// Takes the next part of an answer; an operation is next then.
     pub(super) fn pop_answer(&mut self) -> Option<AnswerFrame> {
         let answer = self.read_answers.next_frame();
         self.is_users_turn = answer.is_some();
         answer
     }
 
-    /// Skips the turn of an operation, since none goes out; true if it was its turn.
+    /// Skips the turn of operations, since none goes out; true if it was their turn.
     #[inline]
     pub(super) fn skip_users_turn(&mut self) -> bool {
         std::mem::take(&mut self.is_users_turn)
     }
 
-    /// The number of the frame that goes out next.
+    /// Takes the number of the next frame.
     #[inline]
     pub(super) fn take_id(&mut self) -> u8 {
         let id = self.next_id;
@@ -412,7 +412,7 @@ impl Tx {
         id
     }
 
-    /// Gives the batch to the transport. `None`: everything that is queued waits for credit.
+    /// Gives the batch to the transport. `None`: all queued frames wait for credit.
     #[inline]
     pub(super) fn hand_out(&mut self) -> Option<Box<SendBatch>> {
         let outgoing = self.batch.take();
@@ -420,14 +420,13 @@ impl Tx {
         outgoing
     }
 
-    /// The batch that is being put together.
+    /// Returns the batch that is being assembled.
     #[inline]
     pub(super) fn batch_mut(&mut self) -> &mut Batch {
         &mut self.batch
     }
 
-    /// Puts the injected messages that go out next into the run of the batch; false: there are no
-    /// such messages.
+    /// Adds the injected messages that go out next to the batch as one run; false: there are none.
     #[inline]
     pub(super) fn gather_injected(&mut self) -> bool {
         match self.injected.next() {
@@ -471,8 +470,8 @@ impl Tx {
         count > 0
     }
 
-    /// Takes the frame that goes out next: of a message that the peer has asked for, or else of the
-    /// oldest operation that may go out.
+    /// Takes the next frame: a message that the peer has asked for, or else the oldest operation
+    /// that may go out.
     pub(super) fn pop_user(&mut self) -> Option<UserFrame> {
         if !self.is_open {
             return None;
@@ -504,7 +503,7 @@ impl Tx {
         self.others.pop().map(|queued| UserFrame::Whole(queued.op))
     }
 
-    /// The number of the oldest message, injected or not.
+    /// Returns the number of the oldest message, injected or not.
     #[inline]
     fn next_message(&self) -> Option<u64> {
         match (self.messages.next(), self.injected.next()) {
@@ -513,8 +512,8 @@ impl Tx {
         }
     }
 
-    /// Takes the oldest message or its announcement; `None`: it waits for credit, and a STALLED is
-    /// queued.
+    /// Takes the oldest message or its announcement. `None`: the message waits for an index, or for
+    /// credit; in the second case the peer gets a STALLED.
     fn pop_message(&mut self, number: u64) -> Option<UserFrame> {
         let queued = match self.messages.queue.front() {
             Some(queued) if queued.number == number => *queued,
@@ -527,7 +526,7 @@ impl Tx {
             .map_or(u64::MAX, SendCredit::stored_max);
         let announcing = (self.announcements.as_mut())
             .filter(|announcements| announcements.needs_announcement(&queued, stored_max))
-            // Indices may be lost for good to messages that were given up: others go unannounced.
+            // Messages that were given up may keep indices for good; others go unannounced then.
             .filter(|it| it.has_room() || !it.has_given_up() || queued.matched);
         let len = match announcing {
             Some(_) => 0,
@@ -567,8 +566,8 @@ impl Tx {
         }
     }
 
-    /// Withdraws a message that the peer has asked for and that cannot be sent, as if request and
-    /// withdrawal had crossed. False: the peer takes no withdrawals.
+    /// Withdraws a message that the peer has asked for and that cannot be sent, as if the request
+    /// and the withdrawal had crossed. False: the peer takes no withdrawals.
     pub(super) fn withdraw_requested(&mut self, index: u8) -> bool {
         let announcements = self.announcements.as_mut();
         let withdrawn = announcements.is_some_and(|it| it.withdraw_requested(index));
@@ -578,15 +577,14 @@ impl Tx {
         withdrawn
     }
 
-    /// Gives back the credit of the message that was chosen last, of `len` bytes, which does not go
-    /// out.
+    /// Gives back the credit of the last chosen message, of `len` bytes, which does not go out.
     pub(super) fn message_not_sent(&mut self, len: Option<u64>) {
         if let (Some(credit), Some(len)) = (&mut self.credit, len) {
             credit.give_back(len);
         }
     }
 
-    /// The oldest message waits for credit: queues a STALLED, one for each CREDIT of the peer's.
+    /// Queues a STALLED for the oldest message, which waits for credit; one per CREDIT of the peer.
     #[cold]
     fn stall(&mut self) -> Option<UserFrame> {
         if let Some(header) = self.credit.as_mut().and_then(SendCredit::stall) {

@@ -1,8 +1,8 @@
-//! Posted receives of a datagram endpoint: for anyone's datagrams, or for one peer's. A datagram
-//! goes to the receive that was posted first of those that take it.
+//! Posted receives of a datagram endpoint: for any peer's datagrams, or for one peer's. Of the
+//! receives that take a datagram, the one that was posted first gets it.
 //!
-//! Receives that have ended leave their keys behind, which are dropped when they come to the front,
-//! or when they make up half of what is kept; so each costs a constant on average.
+//! Receives that have ended leave stale keys behind. Stale keys are dropped when they come to the
+//! front, or when they make up half of the keys, so that each costs a constant on average.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use crate::limits::STALE_ENTRIES_MIN;
 use crate::proto::op::OpKey;
 
-/// Keys of receives with the numbers of their posts, in order.
+/// Keys of receives in order, each with its post number.
 type Line = VecDeque<(u64, OpKey)>;
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ fn front(line: &mut Line, live: &impl Fn(OpKey) -> bool) -> Option<(u64, OpKey)>
 }
 
 impl DatagramReceives {
-    /// Posts a receive for this peer's datagrams, or for anyone's.
+    /// Posts a receive for this peer's datagrams; `None`: for any peer's.
     pub(super) fn push(&mut self, key: OpKey, from: Option<SocketAddr>) {
         let number = self.next;
         self.next += 1;
@@ -44,7 +44,7 @@ impl DatagramReceives {
         line.push_back((number, key));
     }
 
-    /// Takes the first receive for a datagram of this source.
+    /// Takes the first receive for a datagram from this source.
     pub(super) fn take(&mut self, from: SocketAddr, live: impl Fn(OpKey) -> bool) -> Option<OpKey> {
         let anyone = front(&mut self.anyone, &live);
         let choosy = self.choosy.get_mut(&from);
@@ -61,8 +61,8 @@ impl DatagramReceives {
         Some(key)
     }
 
-    /// Returns the receives that get the next datagrams of any sender, at most `max`, which stay
-    /// posted. None while there is a choosy one.
+    /// Returns the receives for the next datagrams of any sender, at most `max`; they stay posted.
+    /// Returns none while a receive takes only one peer's datagrams.
     pub(super) fn first_of_anyone(
         &mut self,
         max: usize,

@@ -1,12 +1,12 @@
-//! The part of a datagram endpoint's statistics that its machine knows.
+//! The part of a datagram endpoint's statistics that the protocol machine knows.
 
 use crate::stats::{DgramStats, ReceiveStats};
 
 use super::Dgram;
 
 impl<T> Dgram<T> {
-    /// Returns the operations that have not ended, and the datagrams that wait; the owner adds the
-    /// rest.
+    /// Returns the counts of operations that have not ended and of datagrams that wait; the owner
+    /// adds the remaining statistics.
     pub(crate) fn stats(&self) -> DgramStats {
         DgramStats {
             in_flight: self.transmit.used,

@@ -1,13 +1,13 @@
 //! Admission control of unexpected messages: how many bytes each connection may store.
 //!
-//! A connection that attaches is promised a number of bytes, which the store reserves for it. The
-//! smallest promise lets a peer send at least a few small messages, so the promises of very many
-//! connections together may exceed the store. Bytes that are not promised are free for any
-//! connection, up to the budget of its peer.
+//! The store reserves a number of bytes for each connection that attaches: the connection's
+//! promise. The smallest promise lets a peer send at least a few small messages, so the promises of
+//! very many connections together may exceed the store. Bytes that are not promised are free for
+//! any connection, up to the budget of its peer.
 //!
 //! Invariants: `held` ≤ total, except for requeued messages and those of a peer that has sent its
-//! last byte; `committed` is the sum over the attached connections of max(promised, held), plus
-//! what messages of detached connections hold.
+//! last byte; `committed` is the sum of max(promised, held) over the attached connections, plus the
+//! bytes of messages of detached connections.
 
 use std::collections::HashMap;
 
@@ -16,14 +16,14 @@ use crate::proto::peers::{ConnectionId, SourceId};
 
 use super::Arrival;
 
-/// Larger budgets are cut to this: the sum of what is held, what is promised, and the length of
-/// one more message, which a peer chooses, never overflows a `u64`.
+/// Larger budgets are reduced to this value, so that the sum of the held bytes, the promised bytes
+/// and the length of one more message, which a peer chooses, never overflows a `u64`.
 const TOTAL_MAX: u64 = 1 << 62;
 
 /// How many bytes of unexpected messages may be stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnexpectedBudget {
-    /// For all peers together.
+    /// For all peers in total.
     pub(crate) total_bytes: u64,
     /// For one peer.
     pub(crate) peer_bytes: u64,
@@ -33,13 +33,14 @@ pub(crate) struct UnexpectedBudget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Granted,
-    /// The budget of its sender is used up.
+    /// The budget of the message's sender is used up.
     OverQuota,
-    /// The promise of its connection covers it, but the store is full of promised bytes of others.
+    /// The connection's promise covers the message, but the store is full of bytes promised to
+    /// others.
     Overcommitted,
-    /// The store is full, or the rest of it is promised to others.
+    /// The store is full, or its rest is promised to others.
     StoreFull,
-    /// It is larger than any budget, and is never admitted.
+    /// The message is larger than any budget, and is never admitted.
     TooLarge,
 }
 
@@ -54,9 +55,9 @@ struct ConnectionQuota {
     promised: u64,
     held: u64,
     messages: u64,
-    /// Bytes released since the connection was last woken for that.
+    /// Bytes released since the connection was last woken because of released bytes.
     freed: u64,
-    /// Its peer holds a message back: the next release wakes the connection.
+    /// The peer holds a message back: the next release wakes the connection.
     awaits_credit: bool,
 }
 
@@ -90,7 +91,7 @@ impl AdmissionControl {
         }
     }
 
-    /// Bytes held, of all messages.
+    /// Returns the bytes of all stored messages.
     pub(super) fn held(&self) -> u64 {
         self.held
     }
@@ -120,7 +121,7 @@ impl AdmissionControl {
         }
     }
 
-    /// The number of stored messages of a connection.
+    /// Returns the number of stored messages of a connection.
     pub(super) fn messages_of(&self, connection: ConnectionId) -> u64 {
         self.connections
             .get(&connection)
@@ -128,13 +129,13 @@ impl AdmissionControl {
     }
 
     /// Judges whether a message of this cost may be stored. `queued`: another message has waited
-    /// for unpromised bytes for longer.
+    /// longer for unpromised bytes.
     pub(super) fn evaluate(&self, arrival: &Arrival, cost: u64, queued: bool) -> Admission {
         let UnexpectedBudget {
             total_bytes,
             peer_bytes,
         } = self.budget;
-        // 1. A message that not even an empty store would hold.
+        // 1. A message that does not fit even an empty store.
         let (promised, own) = match self.connections.get(&arrival.connection) {
             Some(quota) => (quota.promised, quota.held),
             None => (0, 0),
@@ -142,7 +143,7 @@ impl AdmissionControl {
         if cost > total_bytes || cost > peer_bytes.max(promised) {
             return Admission::TooLarge;
         }
-        // 2. Within the promise of its connection, only the physical size limits it.
+        // 2. Within the connection's promise, only the physical size limits the message.
         let fits = self.held + cost <= total_bytes;
         if own + cost <= promised {
             return if fits {
@@ -164,7 +165,7 @@ impl AdmissionControl {
         }
     }
 
-    /// True if this many bytes of the store are not held.
+    /// True if at least this many bytes of the store are free.
     pub(super) fn is_free(&self, bytes: u64) -> bool {
         self.held + bytes <= self.budget.total_bytes
     }
@@ -184,8 +185,8 @@ impl AdmissionControl {
         }
     }
 
-    /// Accounts for a message that leaves the store. True if its connection is to be woken, to give
-    /// its peer credit: at once if the peer waits, else per quarter of the promise.
+    /// Accounts for a message that leaves the store. True if its connection has to be woken to give
+    /// its peer credit: at once if the peer waits, else once per quarter of the promise.
     pub(super) fn release(&mut self, arrival: &Arrival, cost: u64) -> bool {
         self.held -= cost;
         if let Some(of_source) = self.sources.get_mut(&arrival.source) {

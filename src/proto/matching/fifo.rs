@@ -32,7 +32,7 @@ impl FifoMatcher {
         }
     }
 
-    /// Matches a new receive with the oldest complete unexpected message; `None`: it is posted.
+    /// Matches a new receive with the oldest complete unexpected message; `None`: it was posted.
     #[inline]
     pub(crate) fn post(&mut self, op: OpKey) -> Option<UnexpectedMessage> {
         debug_assert!(self.posted.is_empty() || self.unexpected.is_empty());
@@ -49,18 +49,18 @@ impl FifoMatcher {
         self.unexpected.shrink_to_fit();
     }
 
-    /// The sequence number of the message that begins now.
+    /// Returns the sequence number for the message that begins now.
     pub(crate) fn next_order(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals
     }
 
-    /// The oldest posted receive, for the message that begins now.
+    /// Takes the oldest posted receive, for the message that begins now.
     pub(crate) fn take_posted(&mut self) -> Option<OpKey> {
         self.posted.pop_front()
     }
 
-    /// Cancels a receive that no message has been matched to. Linear in the posted receives.
+    /// Cancels a receive that has not been matched. Linear in the number of posted receives.
     pub(crate) fn cancel(&mut self, op: OpKey) -> bool {
         let at = self.posted.iter().position(|posted| *posted == op);
         at.and_then(|at| self.posted.remove(at)).is_some()
@@ -74,17 +74,17 @@ impl FifoMatcher {
             .is_some_and(|cost| cost <= free)
     }
 
-    /// Accounts for a message whose payload is received into the store from now on.
+    /// Accounts for a message whose payload is received into the store.
     pub(crate) fn begin_unexpected(&mut self, len: u64) {
         self.held_bytes = self.held_bytes.saturating_add(bytes_of(len));
     }
 
-    /// Releases a message whose payload will not come in full.
+    /// Releases a message whose payload will not be complete.
     pub(crate) fn abort_unexpected(&mut self, len: u64) {
         self.held_bytes = self.held_bytes.saturating_sub(bytes_of(len));
     }
 
-    /// Stores a message that has come in full. If a receive was posted meanwhile, matches the two.
+    /// Stores a complete message. If a receive was posted meanwhile, returns it with the message.
     pub(crate) fn complete_unexpected(
         &mut self,
         message: UnexpectedMessage,
@@ -118,19 +118,19 @@ impl FifoMatcher {
         None
     }
 
-    /// Forgets the posted receives, since the connection ended. Unexpected messages stay: a receive
-    /// posted later may still take one.
+    /// Drops the posted receives, since the connection has ended. Unexpected messages stay: a
+    /// receive that is posted later may still take one.
     pub(crate) fn clear_posted(&mut self) {
         self.posted.clear();
     }
 
-    /// Drops the unexpected messages, since this side closed and no receive will be posted.
+    /// Drops the unexpected messages, since this side has closed and no receive will be posted.
     pub(crate) fn clear(&mut self) {
         self.unexpected.clear();
         self.held_bytes = 0;
     }
 
-    /// The number of complete unexpected messages.
+    /// Returns the number of complete unexpected messages.
     pub(crate) fn unexpected_len(&self) -> usize {
         self.unexpected.len()
     }

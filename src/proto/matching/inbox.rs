@@ -1,13 +1,13 @@
-//! Messages that a stream takes as they come, without receives: the inboxes of a connected
-//! endpoint.
+//! The inboxes of a connected endpoint: messages that a stream takes as they come, without
+//! receives.
 //!
 //! ```text
 //!   free ──a message begins──▶ storing ──whole──▶ messages ──taken──▶ lent ──read──▶ free
 //!             └───── it is here as a whole, the usual case ─▶
 //! ```
-//! Each of the `depth` places is in one of these states. To the peer a free place is a posted
-//! receive. A message that is taken back out of an inbox, since its stream was dropped, is an
-//! unexpected message again.
+//! Each of the `depth` places is in one of these states. The peer counts a free place as a posted
+//! receive. A message that is taken out of an inbox because its stream was dropped is an unexpected
+//! message again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use super::UnexpectedMessage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InboxId(u64);
 
-/// How many messages of an inbox its reader has read. The reader counts without a lock, and the
-/// inbox looks when a message came that it had no place for, so that one message of a burst waits
-/// elsewhere and not the rest. A count only: messages move under the connection's lock.
+/// Number of messages of an inbox that its reader has read. The reader counts without a lock. The
+/// inbox looks at the count when a message comes that it has no place for, so that only one message
+/// of a burst waits elsewhere. This is only a count: messages move under the connection's lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadCount(Arc<AtomicU64>);
 
 impl ReadCount {
-    /// Counts one more. Only the inbox's one reader does.
+    /// Counts one more message. Only the inbox's one reader calls this.
     #[inline]
     pub(crate) fn add_one(&self) {
         let read = self.0.load(Ordering::Relaxed);
@@ -50,11 +50,11 @@ pub(crate) struct InboxMessage {
     pub(crate) overflow: usize,
     /// CQ data.
     pub(crate) data: Option<u64>,
-    /// Its sequence number among all messages of the connection.
+    /// The message's sequence number among all messages of the connection.
     pub(crate) order: u64,
 }
 
-/// How many messages have come into inboxes.
+/// Number of messages that have come into inboxes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InboxCounts {
     pub(crate) whole: u64,
@@ -67,32 +67,32 @@ pub(crate) struct InboxCounts {
 #[derive(Debug)]
 struct MessageInbox {
     id: InboxId,
-    /// Bytes of a message that fit, at most.
+    /// Largest number of bytes of a message that fit.
     size: usize,
-    /// Number of messages that it may still take.
+    /// Number of messages that the inbox may still take.
     places: usize,
     messages: VecDeque<InboxMessage>,
-    /// A message is being received into it.
+    /// A message is being received into the inbox.
     is_storing: bool,
-    /// How many messages were read, when that was last looked up.
+    /// Number of messages read, when `read_count` was last looked up.
     read: u64,
     read_count: ReadCount,
-    /// Buffers to be used again.
+    /// Buffers for reuse.
     free: Vec<Vec<u8>>,
     /// Messages that the owner has not counted yet.
     counts: InboxCounts,
 }
 
 impl MessageInbox {
-    /// Frees the places of messages that were read since this was last called.
+    /// Frees the places of messages that were read since the last call.
     fn look_up_reads(&mut self) {
         let read = self.read_count.get();
         self.places += (read - self.read) as usize; // at most its depth
         self.read = read;
     }
 
-    /// Returns a buffer; it is empty if the system has no memory for it, which truncates the
-    /// message.
+    /// Returns a buffer; it is empty if the system has no memory, and the message is truncated
+    /// then.
     #[inline]
     fn buffer(&mut self) -> Vec<u8> {
         let free = self.free.pop();
@@ -100,16 +100,16 @@ impl MessageInbox {
     }
 }
 
-/// The inboxes of a connection: mostly none or one.
+/// The inboxes of a connection: usually none or one.
 #[derive(Debug, Default)]
 pub(crate) struct Inboxes {
-    /// A slice, since most connections never have one.
+    /// A boxed slice, since most connections never have an inbox.
     list: Box<[MessageInbox]>,
 }
 
 impl Inboxes {
-    /// Opens another inbox, for `depth` messages of at most `size` bytes each, whose reader counts
-    /// what it reads there. No other inbox had this number.
+    /// Opens another inbox, for `depth` messages of at most `size` bytes each. Its reader counts
+    /// the messages that it reads in `read_count`. No other inbox had this `number`.
     pub(crate) fn open(
         &mut self,
         number: u64,
@@ -134,7 +134,7 @@ impl Inboxes {
         id
     }
 
-    /// Removes an inbox, all of whose messages were counted, and returns the messages in it.
+    /// Removes an inbox whose messages were all counted, and returns the messages in it.
     pub(crate) fn close(&mut self, id: InboxId) -> VecDeque<InboxMessage> {
         let at = self.list.iter().position(|inbox| inbox.id == id);
         let mut list = std::mem::take(&mut self.list).into_vec();
@@ -148,7 +148,8 @@ impl Inboxes {
         self.list.is_empty()
     }
 
-    /// Number of messages that the inboxes may still take. To the peer each is a posted receive.
+    /// Number of messages that the inboxes may still take. The peer counts each as a posted
+    /// receive.
     pub(crate) fn places(&self) -> u64 {
         let places = self.list.iter().map(|inbox| inbox.places as u64);
         places.fold(0, u64::saturating_add)
@@ -163,7 +164,7 @@ impl Inboxes {
         self.list.iter().any(|inbox| inbox.places > 0)
     }
 
-    /// Looks up how much the readers have read.
+    /// Looks up how many messages the readers have read.
     pub(crate) fn look_up_reads(&mut self) {
         self.list.iter_mut().for_each(MessageInbox::look_up_reads);
     }
@@ -172,7 +173,7 @@ impl Inboxes {
         list.iter_mut().find(|inbox| inbox.id == id)
     }
 
-    /// Stores a message that is here as a whole. False: there is no place.
+    /// Stores a complete message. False: no inbox has a place.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8], data: Option<u64>, order: u64) -> bool {
         let Some(inbox) = Self::with_place(&mut self.list) else {
@@ -194,7 +195,7 @@ impl Inboxes {
         true
     }
 
-    /// Returns memory for a message that begins to come, and its inbox. `None`: there is no place.
+    /// Returns an inbox, and memory for a message that begins. `None`: no inbox has a place.
     pub(crate) fn begin(&mut self) -> Option<(InboxId, Vec<u8>)> {
         let inbox = Self::with_place(&mut self.list)?;
         inbox.places -= 1;
@@ -202,8 +203,8 @@ impl Inboxes {
         Some((inbox.id, inbox.buffer()))
     }
 
-    /// Stores the message that has [begun](Self::begin), now that it is whole. Returns it if its
-    /// inbox is gone.
+    /// Stores the message that has [begun](Self::begin), once it is complete. Returns the message
+    /// if its inbox is gone.
     pub(crate) fn complete(
         &mut self,
         id: InboxId,
@@ -225,7 +226,7 @@ impl Inboxes {
         None
     }
 
-    /// Stores a message that came before, in its order. Call only if there [is a
+    /// Stores an unexpected message, in its order. Call only if there [is a
     /// place](Self::has_place).
     pub(crate) fn insert(&mut self, message: UnexpectedMessage) {
         let inbox = Self::with_place(&mut self.list).expect("there is a place");
@@ -246,8 +247,8 @@ impl Inboxes {
         inbox.messages.insert(at, inserted);
     }
 
-    /// `buffers` gives back the buffers that the reader of an inbox is done with, if they are asked
-    /// for.
+    /// Takes back the buffers that the reader of an inbox is done with. Calls `buffers` for them
+    /// only if the inbox has no free buffers.
     pub(crate) fn on_read(&mut self, id: InboxId, buffers: impl FnOnce(&mut Vec<Vec<u8>>)) {
         if let Some(inbox) = Self::find(&mut self.list, id)
             && inbox.free.is_empty()
@@ -256,7 +257,7 @@ impl Inboxes {
         }
     }
 
-    /// Moves the messages in an inbox behind those that its reader has.
+    /// Appends the messages in an inbox to `into`, those that its reader has.
     pub(crate) fn take(&mut self, id: InboxId, into: &mut VecDeque<InboxMessage>) {
         let Some(inbox) = Self::find(&mut self.list, id) else {
             return;
@@ -274,7 +275,7 @@ impl Inboxes {
         }
     }
 
-    /// True if messages have come since they were last counted.
+    /// True if messages have come since the last count.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.list.iter().any(|inbox| inbox.counts.has_any())

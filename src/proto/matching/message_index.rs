@@ -1,6 +1,6 @@
-//! Messages without a receive, indexed by what a receive may ask for: O(1) by tag, by sender, by
-//! both, or for any message; linear in the candidates where the receive has a mask, or is for all
-//! peers of an authorization key.
+//! Messages without a receive, indexed by the criteria of receives: O(1) by tag, by sender, by
+//! both, or for any message; linear in the candidates if the receive has a mask, or takes the
+//! messages of all peers of an authorization key.
 
 use crate::slab::Key;
 
@@ -8,8 +8,8 @@ use super::multi_list::{ListName, Listed, MultiList};
 use super::{Announcement, Arrival, MatchCriteria, MessageKind, UnexpectedMessage};
 use crate::proto::peers::{ConnectionId, SourceId};
 
-/// The key of a list of messages. A message is in at most one list per slot; the slots are the
-/// groups below, in [`Listed::list`] of [`MessageEntry`].
+/// The key of a list of messages. A message is in at most one list per slot; [`Listed::list`] of
+/// [`MessageEntry`] assigns the keys to the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListKey {
     Untagged,
@@ -20,11 +20,11 @@ pub(super) enum ListKey {
     TagOf(u64, SourceId),
     /// The announcements of a connection.
     Announced(ConnectionId),
-    /// Stalled within the promise of their connection, until any bytes are released.
+    /// Messages stalled within the promise of their connection, until any bytes are released.
     StalledOnPromise,
-    /// Stalled beyond it, until uncommitted bytes are released.
+    /// Messages stalled beyond the promise, until uncommitted bytes are released.
     StalledOnTotal,
-    /// Stalled until bytes of the same sender are released.
+    /// Messages stalled until bytes of the same sender are released.
     StalledOnQuota(SourceId),
 }
 
@@ -51,19 +51,19 @@ const SLOTS: usize = 5;
 /// Where the payload of a message is.
 #[derive(Debug)]
 pub(super) enum MessageBody {
-    /// In the store, whole.
+    /// In the store, complete.
     Buffered(UnexpectedMessage),
     /// With its sender, who has announced it.
     Announced(Announcement),
-    /// In its connection's socket, which is not read meanwhile. Holds the list that it waits in;
-    /// `None` if it is too large ever to be admitted.
+    /// In its connection's socket, which is not read meanwhile. Holds the list in which the message
+    /// waits; `None` if the message is too large ever to be admitted.
     Stalled(Option<ListKey>),
 }
 
 #[derive(Debug)]
 pub(super) struct MessageEntry {
     pub(super) arrival: Arrival,
-    /// The bytes that admission control charges for it.
+    /// The bytes that admission control charges for the message.
     pub(super) cost: u64,
     pub(super) body: MessageBody,
 }
@@ -114,12 +114,12 @@ impl MessageIndex {
         self.lists.get(key)
     }
 
-    /// Returns the oldest message that such a receive takes.
+    /// Returns the oldest message that a receive with these criteria takes.
     pub(super) fn find(&self, wanted: MatchCriteria, source: Option<SourceId>) -> Option<Key> {
         if self.lists.len() == 0 {
             return None;
         }
-        // The peers of one key have no lists of their own: the lists of all peers are searched.
+        // The peers of one key have no lists of their own, so the lists of all peers are searched.
         let of_key = source.filter(|source| source.is_all());
         let (all, slot) = match (wanted, source.filter(|source| !source.is_all())) {
             (MatchCriteria::Message, None) => (ListKey::Untagged, 0),
@@ -139,7 +139,7 @@ impl MessageIndex {
         found.map(|(key, _)| key)
     }
 
-    /// The announcement of this connection with this sequence number.
+    /// Returns the announcement of this connection with this sequence number.
     pub(super) fn announced(&self, connection: ConnectionId, order: u64) -> Option<Key> {
         let mut list = self.lists.walk(ListKey::Announced(connection), SLOTS - 1);
         let found = list.find(|(_, entry)| entry.arrival.order == order);
@@ -150,7 +150,7 @@ impl MessageIndex {
         self.lists.first(ListKey::Announced(connection))
     }
 
-    /// The message that has waited longest in this list.
+    /// Returns the message that has waited longest in this list.
     pub(super) fn first_stalled(&self, list: ListKey) -> Option<Key> {
         self.lists.first(list)
     }

@@ -1,6 +1,6 @@
 //! Matching of messages with receives. A connected endpoint matches in FIFO order ([`fifo`]); a
 //! connectionless endpoint matches the messages of all its connections by tag and by sender
-//! ([`SharedMatcher`]). This file defines the values that both exchange.
+//! ([`SharedMatcher`]). This file defines the values that connections and matchers exchange.
 
 mod admission;
 pub(crate) mod fifo;
@@ -30,7 +30,7 @@ pub(crate) enum MessageKind {
 }
 
 impl MessageKind {
-    /// The kind of a message with this tag, or without one.
+    /// Returns the kind of a message with this tag, or without one.
     pub(crate) fn of(tag: Option<u64>) -> Self {
         tag.map_or(MessageKind::Message, |tag| MessageKind::Tagged { tag })
     }
@@ -67,24 +67,24 @@ impl MatchCriteria {
     }
 }
 
-/// The envelope of a message that begins, or is announced. A message for a connection's own
-/// receives has [no peer](Arrival::for_own).
+/// The envelope of a message that begins or is announced. A message for a connection's own receives
+/// has [no peer](Arrival::for_own).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) source: SourceId,
     pub(crate) connection: ConnectionId,
     pub(crate) kind: MessageKind,
-    /// Length in bytes, as the peer says: untrusted.
+    /// Length in bytes, as stated by the peer: untrusted.
     pub(crate) len: u64,
     /// CQ data.
     pub(crate) data: Option<u64>,
-    /// Sequence number among all messages. The matcher assigns it when it admits the message (0
-    /// before); a requeued message keeps it, so that a sender's messages stay in order.
+    /// Sequence number among all messages, assigned when the matcher admits the message (0 before).
+    /// A requeued message keeps its number, so that a sender's messages stay in order.
     pub(crate) order: u64,
 }
 
 impl Arrival {
-    /// The envelope of a message for a connection's own receives, which come from one peer.
+    /// Returns the envelope of a message for a connection's own receives, which has one peer.
     #[inline]
     pub(crate) fn for_own(len: u64, data: Option<u64>, order: u64) -> Self {
         Arrival {
@@ -97,7 +97,7 @@ impl Arrival {
         }
     }
 
-    /// Returns where the message comes from, if the receives are those of several connections.
+    /// Returns the message's origin, if several connections share the receives.
     #[inline]
     pub(crate) fn origin(&self) -> Option<MessageOrigin> {
         (self.connection != ConnectionId::NONE).then_some(MessageOrigin::Peer {
@@ -107,24 +107,24 @@ impl Arrival {
     }
 }
 
-/// A posted receive, as it is matched. Its record stays in its receive context.
+/// A posted receive, as the matcher sees it. Its record stays in its receive context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PostedReceive {
     pub(crate) wanted: MatchCriteria,
     /// The only peer whose messages it takes, or all peers of one authorization key; `None`: any.
     pub(crate) source: Option<SourceId>,
-    /// Sequence number among the posted receives. The matcher assigns it; a requeued receive keeps
-    /// it.
+    /// Sequence number among the posted receives, assigned by the matcher. A requeued receive keeps
+    /// its number.
     pub(crate) order: u64,
-    /// Its key in the receive context.
+    /// The receive's key in the receive context.
     pub(crate) key: OpKey,
 }
 
-/// A receive that a message was matched with.
+/// A receive that was matched with a message.
 #[derive(Debug)]
 pub(crate) struct MatchedReceive {
     pub(crate) receive: PostedReceive,
-    /// The part of a multi-receive buffer that the message gets; `None`: it gets the receive.
+    /// The part of a multi-receive buffer for the message; `None`: all of the receive.
     pub(crate) part: Option<Payload>,
 }
 
@@ -145,14 +145,14 @@ pub(crate) struct UnexpectedMessage {
     pub(crate) payload: Payload,
     /// Bytes of the message that are in `payload`.
     pub(crate) len: usize,
-    /// Bytes that a receive too small for it cut off, before that receive was dropped.
+    /// Bytes that were cut off by a receive that was too small and has been dropped since.
     pub(crate) overflow: usize,
 }
 
 impl UnexpectedMessage {
     /// Returns the message of a receive that has ended, to be requeued. It is a copy, since a
-    /// region's owner may write to it or revoke it, and since the user's memory is not dropped
-    /// under a lock. `None`: its region is revoked already, and the message is lost with it.
+    /// region's owner may write to the region or revoke it, and since the user's memory is not
+    /// dropped under a lock. `None`: the region is revoked, and the message is lost with it.
     pub(crate) fn of_receive<T>(op: &Operation<T>) -> Option<Self> {
         let end = &op.end;
         let payload = op.payload.as_ref()?.copy_front(end.len).ok()?;
@@ -175,7 +175,7 @@ impl UnexpectedMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub(crate) arrival: Arrival,
-    /// Its rendezvous index on its connection.
+    /// The message's rendezvous index on its connection.
     pub(crate) index: u8,
 }
 
@@ -187,16 +187,16 @@ pub(crate) struct ClearToSend {
     pub(crate) announcement: Announcement,
 }
 
-/// What the matcher decides about a message that begins, or is announced; `R` names a receive.
+/// The matcher's decision about a message that begins or is announced; `R` names a receive.
 #[derive(Debug)]
 pub(crate) enum ArrivalOutcome<R> {
-    /// This receive takes it.
+    /// This receive takes the message.
     Matched(R),
-    /// No receive takes it, and there is room: the connection stores the payload in memory of its
-    /// own; an announcement is stored as it is.
+    /// No receive takes the message, and there is room: the connection stores the payload in its
+    /// own memory; an announcement is stored as it is.
     Store,
-    /// No receive takes it, and there is no room: its connection stops reading, and is woken to
-    /// ask again.
+    /// No receive takes the message, and there is no room: the message's connection stops reading,
+    /// and is woken to ask again.
     Stalled,
 }
 

@@ -1,8 +1,8 @@
 //! Doubly linked lists, found by key through a hash table; an entry is in up to `N` lists at once.
 //! Append, pop and removal of any entry are O(1).
 //!
-//! Invariant: an entry is in a list of slot `i` exactly if its value names one there, and each list
-//! is sorted by the order of its entries.
+//! Invariant: an entry is in a list of slot `i` exactly if its value names that list for slot `i`.
+//! Each list is sorted by the order of its entries.
 
 use std::array::from_fn;
 use std::fmt;
@@ -22,7 +22,7 @@ type ListHasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
 /// The name of a list.
 pub(super) trait ListName: Copy + Eq + fmt::Debug {
-    /// Returns what is hashed: words that few lists have in common.
+    /// Returns the words to hash. Few lists have the same words.
     fn words(&self) -> [u64; 2];
 }
 
@@ -30,7 +30,7 @@ pub(super) trait ListName: Copy + Eq + fmt::Debug {
 pub(super) trait Listed {
     type Name: ListName;
 
-    /// The list it belongs to in this slot. A name belongs to one slot only.
+    /// Returns the name of the value's list in this slot. A name belongs to one slot only.
     fn list(&self, slot: usize) -> Option<Self::Name>;
 }
 
@@ -45,7 +45,7 @@ struct Entry<V, const N: usize> {
 struct Links {
     before: Option<Key>,
     after: Option<Key>,
-    /// Of the list's key: an entry is hashed once.
+    /// Hash of the list's key, stored so that an entry is hashed once.
     hash: u64,
 }
 
@@ -77,8 +77,8 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
         self.entries.len()
     }
 
-    /// Inserts an entry in order. O(1) at the end of its lists; else linear in the entries of a
-    /// lower order.
+    /// Inserts an entry in order. O(1) at the end of its lists; else linear in the number of
+    /// entries with a lower order.
     pub(super) fn insert(&mut self, order: u64, value: V) -> Key {
         let key = self.entries.insert(Entry {
             order,
@@ -177,7 +177,7 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
         }
     }
 
-    /// Changes an entry, and links it into the lists that it names afterwards.
+    /// Changes an entry, and moves it to the lists that it names afterwards.
     pub(super) fn change<R>(&mut self, key: Key, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         let lists = |value: &V| -> [Option<V::Name>; N] { from_fn(|slot| value.list(slot)) };
         let entry = self.entries.get_mut(key)?;
@@ -207,7 +207,7 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
 
     /// The first entry of a list.
     pub(super) fn first(&self, list: V::Name) -> Option<Key> {
-        // Most often there is one list, which takes no hash to find.
+        // Usually there is only one list, which is found without a hash.
         let found = match self.lists.len() {
             0 => None,
             1 => self.lists.iter().find(|it| it.key == list),
@@ -216,12 +216,12 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
         Some(found?.first)
     }
 
-    /// The next entry in the list of that slot.
+    /// The next entry in the list of this slot.
     pub(super) fn next(&self, key: Key, slot: usize) -> Option<Key> {
         self.entry(key).links[slot].after
     }
 
-    /// Walks the entries of a list, which belongs to this slot, in order.
+    /// Iterates over the entries of a list, which belongs to this slot, in order.
     pub(super) fn walk(&self, list: V::Name, slot: usize) -> impl Iterator<Item = (Key, &V)> {
         let mut at = self.first(list);
         std::iter::from_fn(move || {

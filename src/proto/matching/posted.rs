@@ -1,7 +1,7 @@
-//! Posted receives, indexed by what arrives.
+//! Posted receives, indexed by the properties of arriving messages.
 //!
 //! Receives form one *mask class* if they have the same mask and are directed alike: at any sender,
-//! at one, or at all senders of one authorization key. Receives of a class that want the same tag
+//! at one sender, or at all senders of one authorization key. Receives of a class with the same tag
 //! and sender form one list, whose first entry is the oldest. So a message costs one hash lookup
 //! per class; applications use one or two masks.
 
@@ -21,12 +21,12 @@ struct MaskClass {
     directed: Directed,
 }
 
-/// Whose messages a receive takes.
+/// The senders whose messages a receive takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Directed {
     Anybodys,
     OnePeers,
-    /// All peers' of one authorization key.
+    /// All peers with one authorization key.
     OneKeys,
 }
 
@@ -39,7 +39,7 @@ impl Directed {
         }
     }
 
-    /// Returns the source for which a receive is posted, if it takes a message of this sender.
+    /// Returns the source of a receive that is directed like this and takes this sender's messages.
     fn source_of(self, sender: SourceId) -> Option<SourceId> {
         match self {
             Directed::Anybodys => None,
@@ -59,7 +59,7 @@ pub(super) struct MatchKey {
 }
 
 impl ListName for MatchKey {
-    /// Without the class: there are few.
+    /// The class is not hashed: there are few classes.
     fn words(&self) -> [u64; 2] {
         [self.tag, self.source.map_or(0, |source| source.0)]
     }
@@ -79,7 +79,7 @@ impl MatchKey {
         }
     }
 
-    /// Returns what the receive takes.
+    /// Returns the criteria of the receive.
     fn wanted(&self) -> MatchCriteria {
         match self.class.ignore {
             None => MatchCriteria::Message,
@@ -95,7 +95,7 @@ impl MatchKey {
 #[derive(Debug)]
 struct MultiBuffer {
     cursor: BufferCursor,
-    /// The next message gets a part of the buffer. A buffer that is not armed takes no message.
+    /// The next message gets a part of the buffer. An unarmed buffer takes no message.
     is_armed: bool,
 }
 
@@ -103,7 +103,7 @@ struct MultiBuffer {
 pub(super) struct PostedEntry {
     match_key: MatchKey,
     key: OpKey,
-    /// `None`: it takes one message. Boxed, so that no other receive is larger for it.
+    /// `None`: the receive takes one message. Boxed, so that other receives do not become larger.
     multi: Option<Box<MultiBuffer>>,
 }
 
@@ -203,13 +203,13 @@ impl PostedReceives {
     }
 
     /// Takes the receive, or a part of a multi-receive buffer, for a message of this length. The
-    /// rest of the buffer takes the next message once it is armed again.
+    /// rest of the buffer takes no message until it is armed again.
     pub(super) fn take(&mut self, at: Key, len: u64) -> MatchedReceive {
         self.take_and_arm(at, len, |_| false)
     }
 
-    /// Like [`take`](Self::take), but the rest of the buffer, if it is not consumed, takes the next
-    /// message at once if `may_arm` says so.
+    /// Like [`take`](Self::take), but if the rest of the buffer is not consumed and `may_arm`
+    /// agrees, it takes the next message at once.
     pub(super) fn take_and_arm(
         &mut self,
         at: Key,
@@ -236,20 +236,20 @@ impl PostedReceives {
         posted.receive(order).into()
     }
 
-    /// True if it takes messages now.
+    /// True if the receive takes messages now.
     #[cfg(test)]
     pub(super) fn is_armed(&self, at: Key) -> bool {
         self.takes(at).is_some()
     }
 
-    /// What a posted receive takes; `None` if it is not armed.
+    /// Returns the criteria and the source of a posted receive; `None` if it is not armed.
     pub(super) fn takes(&self, at: Key) -> Option<(MatchCriteria, Option<SourceId>)> {
         let posted = self.lists.get(at)?;
         let match_key = posted.list(0)?;
         Some((match_key.wanted(), match_key.source))
     }
 
-    /// Returns the only sender whose messages it takes, if there is one.
+    /// Returns the only source whose messages the receive takes, if there is one.
     pub(super) fn source_of(&self, at: Key) -> Option<SourceId> {
         self.lists.get(at)?.match_key.source
     }
@@ -271,8 +271,8 @@ impl PostedReceives {
         self.lists.get(at).is_some_and(|it| it.multi.is_some())
     }
 
-    /// Arms a multi-receive buffer for its next message. Returns what the buffer takes; `None`: it
-    /// is consumed.
+    /// Arms a multi-receive buffer for its next message. Returns the buffer's criteria and source;
+    /// `None`: the buffer is armed already, or consumed.
     pub(super) fn arm(&mut self, at: Key) -> Option<(MatchCriteria, Option<SourceId>)> {
         let multi = self.lists.get(at)?.multi.as_ref()?;
         if multi.is_armed || multi.cursor.is_consumed() {

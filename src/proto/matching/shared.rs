@@ -5,7 +5,7 @@
 //! A message that the store has no room for stalls its connection, which stops reading. The matcher
 //! wakes the connection ([`SharedMatcher::poll_wake`]) when a receive takes the message, or when
 //! there is room; the connection then asks again. Messages that wait for room are admitted in
-//! order, before later ones that need more than the promise of their connection.
+//! order, before later messages that exceed the promise of their connection.
 //!
 //! Invariants: no stored message matches a posted receive. A stalled message matches a posted
 //! receive only while a woken connection has not asked again.
@@ -35,25 +35,25 @@ use stalled::{StalledSender, stall_list};
 /// Key of a posted receive.
 pub(crate) type ReceiveKey = Key;
 
-/// What the matcher does with a receive.
+/// The matcher's decision about a receive.
 #[derive(Debug)]
 pub(crate) enum MatchResult {
-    /// No stored message matches: it is posted.
+    /// No stored message matches: the receive is posted.
     Posted(ReceiveKey),
-    /// It takes this message of the store.
+    /// The receive takes this message from the store.
     Unexpected(UnexpectedMessage),
-    /// It takes this announced message, whose payload is to be asked for.
+    /// The receive takes this announced message, whose payload has to be requested.
     Announced(PostedReceive, Announcement),
 }
 
-/// What the matcher does with a multi-receive buffer that is armed.
+/// The matcher's decision about a multi-receive buffer that is armed.
 #[derive(Debug)]
 pub(crate) enum ArmOutcome {
-    /// No stored message matches: it waits for one.
+    /// No stored message matches: the buffer waits for one.
     Posted,
     Unexpected(MatchedReceive, UnexpectedMessage),
     Announced(MatchedReceive, Announcement),
-    /// The buffer is consumed, and is to be canceled.
+    /// The buffer is consumed, and has to be canceled.
     Consumed,
 }
 
@@ -90,33 +90,33 @@ impl SharedMatcher {
 
     // Getters.
 
-    /// The number of messages of this connection in the store, including announcements and messages
-    /// that are being received.
+    /// Returns the number of messages of this connection in the store, including announcements and
+    /// messages that are being received.
     pub(crate) fn held_of(&self, connection: ConnectionId) -> u64 {
         self.admission.messages_of(connection)
     }
 
-    /// The bytes held by the store, each message with its overhead.
+    /// Returns the bytes held by the store, each message with its overhead.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.admission.held()
     }
 
-    /// Messages in the store, announced ones among them.
+    /// Number of messages in the store, including announcements.
     pub(crate) fn held_messages(&self) -> usize {
         self.unexpected.len()
     }
 
-    /// A number that grows with every receive and every message.
+    /// Activity counter: grows with every receive and every message.
     pub(crate) fn activity(&self) -> u64 {
         self.receives + self.arrivals
     }
 
-    /// Receives that are posted.
+    /// Number of posted receives.
     pub(crate) fn posted_len(&self) -> usize {
         self.posted.len()
     }
 
-    /// The oldest message that such a receive would take (`FI_PEEK`).
+    /// Returns the oldest message that a receive with these criteria would take (`FI_PEEK`).
     pub(crate) fn peek(&self, wanted: MatchCriteria, source: Option<SourceId>) -> Option<Arrival> {
         let oldest =
             |index: &MessageIndex| index.get(index.find(wanted, source)?).map(|it| it.arrival);
@@ -131,7 +131,7 @@ impl SharedMatcher {
         self.requeue_receive(receive)
     }
 
-    /// Matches or posts a receive again, in its order: the message it was matched with did not
+    /// Matches or posts a receive again, in its order: the message that it was matched with did not
     /// come.
     pub(crate) fn requeue_receive(&mut self, receive: PostedReceive) -> MatchResult {
         let (wanted, source) = (receive.wanted, receive.source);
@@ -187,20 +187,20 @@ impl SharedMatcher {
         }
     }
 
-    /// True if a posted receive takes the next message that it matches: always, but for
+    /// True if a posted receive takes the next message that it matches: always, except for
     /// multi-receive buffers.
     #[cfg(test)]
     pub(crate) fn is_armed(&self, receive: ReceiveKey) -> bool {
         self.posted.is_armed(receive)
     }
 
-    /// Returns an unused part of a multi-receive buffer to it. If a later part is in use, the part
-    /// comes back to the caller instead.
+    /// Gives an unused part of a multi-receive buffer back to the buffer. If a later part is in
+    /// use, returns the part to the caller instead.
     pub(crate) fn return_part(&mut self, receive: ReceiveKey, part: Payload) -> Option<Payload> {
         self.posted.return_part(receive, part)
     }
 
-    /// Returns the only sender whose messages a posted receive takes, if there is one.
+    /// Returns the only source whose messages a posted receive takes, if there is one.
     pub(crate) fn source_of(&self, receive: ReceiveKey) -> Option<SourceId> {
         self.posted.source_of(receive)
     }
@@ -245,20 +245,20 @@ impl SharedMatcher {
 
     // Called by connections.
 
-    /// Attaches a connection; returns the bytes of the store that it is promised.
+    /// Attaches a connection; returns the bytes of the store that are promised to it.
     pub(crate) fn attach(&mut self, connection: ConnectionId, source: SourceId) -> u64 {
         self.admission.attach(connection, source)
     }
 
-    /// Detaches a connection: its announcements are void, its messages that have come in full stay.
-    /// Returns the receive of a claimed message that had yet to come.
+    /// Detaches a connection: its announcements are void, its complete messages stay. Returns the
+    /// receive of a claimed message that had not come yet.
     pub(crate) fn detach(&mut self, connection: ConnectionId) -> Option<PostedReceive> {
         self.forget_announcements(connection);
         self.admission.detach(connection);
         let mut assigned = None;
         match self.stalled_senders.remove(&connection) {
             Some(StalledSender::Queued(key)) => drop(self.stalled.remove(key)),
-            // The receive it was woken for may match another stalled message.
+            // The receive that the connection was woken for may match another stalled message.
             Some(StalledSender::Woken(_, Some(receive))) => self.wake_for(receive),
             Some(StalledSender::Woken(_, None)) => {}
             Some(StalledSender::Claimed) => self.drop_claims(connection),
@@ -270,8 +270,7 @@ impl SharedMatcher {
     }
 
     /// Begins a message: matches it, admits it to the store, or stalls it. Assigns its order. A
-    /// multi-receive buffer that it is matched with stays armed for the message after it if
-    /// `may_arm` says so.
+    /// matched multi-receive buffer stays armed for the next message if `may_arm` agrees.
     pub(crate) fn begin_message(
         &mut self,
         arrival: &mut Arrival,
@@ -280,7 +279,7 @@ impl SharedMatcher {
         self.match_or_admit(arrival, cost_of(arrival.len), may_arm)
     }
 
-    /// Begins a message that is announced, likewise.
+    /// Begins an announced message, like [`begin_message`](Self::begin_message).
     pub(crate) fn begin_announcement(
         &mut self,
         announcement: &mut Announcement,
@@ -298,7 +297,7 @@ impl SharedMatcher {
         outcome
     }
 
-    /// Matches, admits or stalls a message, which is charged `cost` if it is stored.
+    /// Matches, admits or stalls a message; a stored message is charged `cost`.
     fn match_or_admit(
         &mut self,
         arrival: &mut Arrival,
@@ -307,8 +306,8 @@ impl SharedMatcher {
     ) -> ArrivalOutcome<MatchedReceive> {
         let connection = arrival.connection;
         let mut woken_for = None;
-        // 1. A connection that was stalled asks again. `stalled_order` is its turn among those that
-        // wait. Usually no connection is stalled, and the hash lookup is skipped.
+        // 1. A stalled connection asks again; `stalled_order` is its place among those that wait.
+        // Usually no connection is stalled, and the hash lookup is skipped.
         let stalled = match self.stalled_senders.is_empty() {
             true => None,
             false => self.stalled_senders.remove(&connection),
@@ -330,7 +329,7 @@ impl SharedMatcher {
                 return ArrivalOutcome::Stalled;
             }
         };
-        // 2. Match it with the oldest posted receive: one hash lookup per mask class.
+        // 2. Match the message with the oldest posted receive: one hash lookup per mask class.
         if let Some(at) = self.posted.find(arrival) {
             arrival.order = self.next_arrival();
             let receive = self.posted.take_and_arm(at, arrival.len, may_arm);
@@ -345,7 +344,7 @@ impl SharedMatcher {
             self.wake_for(at);
             return ArrivalOutcome::Matched(receive);
         }
-        // 3. Admit it to the store, unless another message has waited for room for longer.
+        // 3. Admit the message to the store, unless another message has waited longer for room.
         let first = self.stalled.first_stalled(ListKey::StalledOnTotal);
         let first = first.map(|key| self.stalled.order(key));
         let queued = first.is_some_and(|first| stalled_order.is_none_or(|order| first < order));
@@ -357,7 +356,7 @@ impl SharedMatcher {
             }
             refused => stall_list(refused, arrival),
         };
-        // 4. Stall its connection, in its order.
+        // 4. Stall the connection; its message keeps its order.
         let order = stalled_order.unwrap_or_else(|| self.next_arrival());
         let entry = MessageEntry {
             arrival: *arrival,
@@ -370,8 +369,7 @@ impl SharedMatcher {
         ArrivalOutcome::Stalled
     }
 
-    /// Stores an admitted message that has come in full, or matches it with a receive that was
-    /// posted meanwhile.
+    /// Stores a complete admitted message, or matches it with a receive that was posted meanwhile.
     pub(crate) fn store_message(
         &mut self,
         message: UnexpectedMessage,
@@ -386,7 +384,7 @@ impl SharedMatcher {
         None
     }
 
-    /// Releases an admitted message that will not come in full.
+    /// Releases an admitted message that will not be complete.
     pub(crate) fn abort_message(&mut self, arrival: &Arrival) {
         self.release_charge(arrival, cost_of(arrival.len));
     }
@@ -403,7 +401,7 @@ impl SharedMatcher {
         }
     }
 
-    /// Removes all announcements of a connection, which will not answer them any more.
+    /// Removes all announcements of a connection, which will request none of these messages.
     pub(crate) fn forget_announcements(&mut self, connection: ConnectionId) {
         while let Some(at) = self.unexpected.first_announced(connection)
             && let Some((_, entry)) = self.unexpected.remove(at)
@@ -456,7 +454,7 @@ impl SharedMatcher {
         self.unexpected.insert(arrival.order, entry);
     }
 
-    /// Takes the oldest stored message that such a receive takes.
+    /// Takes the oldest stored message for a receive with these criteria.
     fn take_unexpected(
         &mut self,
         wanted: MatchCriteria,
@@ -469,8 +467,7 @@ impl SharedMatcher {
         Some(entry.body)
     }
 
-    /// Releases the bytes that a message was charged, and wakes connections that the room may
-    /// serve.
+    /// Releases the bytes charged for a message, and wakes connections that may use the room.
     fn release_charge(&mut self, arrival: &Arrival, cost: u64) {
         if self.admission.release(arrival, cost) {
             self.wakes.push_back(arrival.connection);
@@ -525,7 +522,7 @@ impl SharedMatcher {
     }
 }
 
-/// Returns the bytes that a message of this length is charged.
+/// Returns the bytes charged for a message of this length.
 fn cost_of(len: u64) -> u64 {
     len.saturating_add(UNEXPECTED_OVERHEAD as u64)
 }

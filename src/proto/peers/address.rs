@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::id::PeerAddr;
 
-/// Returns the host for whose share of a table an address counts: its IPv4 address, or the /64
-/// network of its IPv6 address, since a host may have every address of that network.
+/// Returns the host whose share of a table an address uses: its IPv4 address, or the /64 network of
+/// its IPv6 address, since a host may have every address of that network.
 pub(crate) fn host_of(address: SocketAddr) -> IpAddr {
     match address.ip().to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
@@ -14,9 +14,9 @@ pub(crate) fn host_of(address: SocketAddr) -> IpAddr {
     }
 }
 
-/// Returns whether `theirs` survives when `theirs` and `ours` dial each other at once. The bytes of
-/// the addresses decide, then those of the ports, in network order, and between contexts of one
-/// endpoint their numbers: the connection that the greater side began stays.
+/// Returns whether the connection of `theirs` survives when `theirs` and `ours` dial each other at
+/// once: that of the greater side does. The bytes of the addresses decide, then those of the ports,
+/// in network order, then, between contexts of one endpoint, the context numbers.
 pub(crate) fn wins(theirs: PeerAddr, ours: PeerAddr) -> bool {
     let contexts = theirs.context.cmp(&ours.context);
     let (theirs, ours) = (theirs.socket, ours.socket);

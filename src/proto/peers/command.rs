@@ -14,26 +14,26 @@ pub(crate) struct PeerSettings {
     pub(crate) incarnation: u32,
     /// How long an operation may wait for a connection.
     pub(crate) connect_deadline: Duration,
-    /// Connections that are idle for so long are closed; `None`: never.
+    /// Connections that have been idle for this long are closed; `None`: never.
     pub(crate) idle: Option<Duration>,
-    /// How many peers may be connected that the application has not asked for.
+    /// Maximum number of connected peers that the application has not asked for.
     pub(crate) strangers_max: usize,
 }
 
 /// A peer's request for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// The sender: the address it comes from, with the port that it says it listens at.
+    /// The sender: the address that it connects from, with the port at which it says it listens.
     pub(crate) from: PeerAddr,
     /// Our address, as the sender knows it.
     pub(crate) to: PeerAddr,
     /// The sender's incarnation.
     pub(crate) incarnation: u32,
-    /// It cannot be dialled (the firewall bit).
+    /// The sender cannot be dialled (the firewall bit).
     pub(crate) undialable: bool,
-    /// It has proven the endpoint's key.
+    /// The sender has proven the endpoint's key.
     pub(crate) is_proven: bool,
-    /// The application knows its address: no quota applies.
+    /// The application knows the sender's address: no quota applies.
     pub(crate) is_known: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Reject,
-    /// Accept; an attempt of ours is given up for it.
+    /// Accept, as this attempt; an attempt that this side has begun is given up.
     Accept(AttemptId),
     /// Accept the other side of a connection to ourselves, which only receives.
     AcceptSelf,
@@ -52,7 +52,7 @@ pub(crate) enum Answer {
 pub(crate) enum Failure {
     /// Another attempt may succeed.
     Passing,
-    /// The peer rejected it.
+    /// The peer rejected the attempt.
     Rejected,
     /// No attempt will succeed.
     Final,
@@ -63,24 +63,24 @@ pub(crate) enum Failure {
 pub(crate) enum GiveUp {
     /// The connect deadline has passed.
     Deadline,
-    /// It has rejected too many attempts in a row.
+    /// The peer has rejected too many attempts in a row.
     Rejected,
     /// No attempt will succeed.
     Final,
-    /// It cannot be dialled, and is not connected.
+    /// The peer cannot be dialled, and is not connected.
     Undialable,
 }
 
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Close {
-    /// It is idle: closed in order.
+    /// The connection is idle: closed in order.
     Idle,
-    /// The peer has restarted, and knows nothing of it.
+    /// The peer has restarted, and does not know the connection.
     Restarted,
 }
 
-/// What the owner is to do, in this order.
+/// What the owner has to do; commands are run in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Dial {
@@ -97,8 +97,8 @@ pub(crate) enum Command {
         attempt: AttemptId,
         why: Close,
     },
-    /// Ask over this connection, now, whether the peer still has it: its request says otherwise. If
-    /// it does not answer, the connection ends as lost.
+    /// Ask the peer now, over this connection, whether it still has the connection: its request
+    /// says otherwise. Without an answer, the connection ends as lost.
     Doubt {
         peer: PeerAddr,
         attempt: AttemptId,
@@ -113,13 +113,13 @@ pub(crate) enum Command {
     EndVerification {
         attempt: AttemptId,
     },
-    /// Give up an attempt that the peer's request began, since it has failed, unless the bytes that
-    /// have come on it make it a connection.
+    /// Give up the attempt that the peer's request began, as failed, unless the bytes that have
+    /// come on it make it a connection.
     Retract {
         peer: PeerAddr,
         attempt: AttemptId,
     },
-    /// End what waits for this peer, and give up an attempt in progress.
+    /// End the operations that wait for this peer, and give up an attempt in progress.
     GiveUp {
         peer: PeerAddr,
         why: GiveUp,

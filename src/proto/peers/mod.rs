@@ -1,21 +1,22 @@
-//! The peers of one connectionless endpoint: who is dialled, whose request is accepted, when to try
-//! again and when to give up. Time and randomness come from outside; connections are only named.
+//! The peers of one connectionless endpoint: which are dialled, whose request is accepted, when to
+//! try again and when to give up. Time and randomness come from outside; connections are only ids.
 //!
-//! Two endpoints that dial each other at once agree on one connection without an exchange: the one
-//! that the *greater* address began survives. A peer that comes back with another incarnation has
-//! restarted, whatever state its old connection seems to be in. One that comes back with the same
-//! may have given up a connection that is up here, after a partition that only it has noticed: that
-//! connection is *in doubt*, and its peer is probed at once. If it is lost, the next request is
-//! accepted.
+//! Two endpoints that dial each other at once agree on one connection without an exchange: the
+//! connection that the *greater* address began survives. A peer that comes back with another
+//! incarnation has restarted, whatever state its old connection seems to be in. A peer that comes
+//! back with the same incarnation may have given up a connection that is up here, after a partition
+//! that only the peer has noticed: this connection is *in doubt*, and its peer is probed at once.
+//! If the connection is lost, the peer's next request is accepted.
 //!
-//! A request without the proof of a key is *unproven*: its sender may not be the peer it names. It
-//! ends nothing: where a connection is up, the peer's address is dialled on the side (a
-//! *verification*), and what answers there decides. Nor does it block anything for long: an
+//! A request without the proof of a key is *unproven*: its sender may not be the peer that it
+//! names. It ends no connection: if one is up, the peer's address is dialled on the side (a
+//! *verification*), and the answer from there decides. Nor does it block the peer for long: an
 //! unproven attempt is retracted when an operation waits for the peer, or when a second unproven
-//! request names it. The peer then counts as contested: it is dialled, and no unproven request of
-//! it is accepted, until it is connected. By then the peer may count as connected, and have sent.
-//! So the attempt's time is counted in parts, and a part does not count if this side is late at its
-//! end; and the owner retracts the attempt only once it has read what came on it.
+//! request names the peer. The peer then counts as contested: until it is connected, it is dialled,
+//! and unproven requests in its name are not accepted. By then the peer may consider itself
+//! connected, and have sent. So the attempt's time is counted in parts, and a part does not count
+//! if this side is late at its end; and the owner retracts the attempt only once it has read the
+//! bytes that came on it.
 //!
 //! ```text
 //!                  an operation waits           connected
@@ -30,8 +31,8 @@
 //! A verified or late connection leads from any state to Up ([`Peers::adopt_connection`]). A wanted
 //! peer whose attempt has failed is dialled again after a pause.
 //!
-//! Every attempt has an id of its own, so that a late event of an attempt that was given up changes
-//! nothing.
+//! Every attempt has its own id, so that a late event of an attempt that was given up has no
+//! effect.
 
 mod address;
 mod command;
@@ -58,20 +59,20 @@ pub(crate) use verification::VerificationOutcome;
 use crate::id::PeerAddr;
 use crate::limits::{RDM_RECONNECT_PAUSE_MAX, RDM_REJECTIONS_MAX, RDM_UNREACHABLE_MAX};
 
-/// Identifies a peer by its socket address and the authorization key it has proven, of several that
-/// its endpoint has (fi_av(3): addresses "map to endpoint address against the specified
-/// authorization keys"), within one receive context; never reused for another address. Or
-/// identifies all peers of one key, which a receive may be directed at.
+/// Identifies a peer within one receive context, by its socket address and by the authorization key
+/// that it has proven, if the endpoint has several (fi_av(3): addresses "map to endpoint address
+/// against the specified authorization keys"); never reused for another address. Or identifies all
+/// peers of one key, at which a receive may be directed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SourceId(pub(crate) u64);
 
 impl SourceId {
-    /// The key's number is above the peer's.
+    /// Position of the key's number, above the peer's number.
     const KEY_SHIFT: u32 = 48;
-    /// No peer has this number: there are never so many.
+    /// No peer has this number: there are never so many peers.
     const ALL: u64 = (1 << Self::KEY_SHIFT) - 1;
 
-    /// Returns the peer with this number, by the key with this number; key 0: none, or the
+    /// Returns the peer with this number, by the key with this number; key 0: no key, or the
     /// endpoint's only one.
     pub(crate) fn of_peer(number: u64, key: u16) -> Self {
         debug_assert!(number < Self::ALL);
@@ -83,12 +84,12 @@ impl SourceId {
         SourceId(u64::from(key) << Self::KEY_SHIFT | Self::ALL)
     }
 
-    /// Returns all peers of the key of this one.
+    /// Returns all peers with the same key as this peer.
     pub(crate) fn all_alike(self) -> Self {
         SourceId(self.0 | Self::ALL)
     }
 
-    /// True if it stands for all peers of a key.
+    /// True if the id stands for all peers of a key.
     pub(crate) fn is_all(self) -> bool {
         self.0 & Self::ALL == Self::ALL
     }
@@ -99,7 +100,7 @@ impl SourceId {
 pub(crate) struct ConnectionId(pub(crate) u64);
 
 impl ConnectionId {
-    /// Of a connection with receives of its own.
+    /// The id of a connection with its own receives.
     pub(crate) const NONE: ConnectionId = ConnectionId(u64::MAX);
 }
 
@@ -115,18 +116,18 @@ pub(crate) struct Peers {
     /// The timers of all peers, sorted: at most one per peer, its `timer`.
     timers: BTreeSet<(Instant, PeerAddr)>,
     commands: VecDeque<Command>,
-    /// Peers that the application has not asked for, in all and per host.
+    /// Number of peers that the application has not asked for, in total and per host.
     unsolicited: usize,
     unsolicited_of: HashMap<IpAddr, usize>,
-    /// Disconnected peers that cannot be dialled, remembered in the order in which they went.
+    /// Disconnected peers that cannot be dialled, remembered in the order of their retirement.
     retired: HostShares<(u64, PeerAddr), IpAddr>,
     next_retired: u64,
     /// Verifications in progress.
     verifications: usize,
     next_attempt: u64,
     rng_state: u64,
-    /// Set once the endpoint closes: peers that are still wanted at this time are given up, others
-    /// are not accepted.
+    /// Set once the endpoint closes: peers that are still wanted at this time are given up, other
+    /// peers are not accepted.
     closing: Option<Instant>,
 }
 
@@ -191,7 +192,7 @@ impl Peers {
                 return Answer::Reject;
             }
             Verdict::Dial => {
-                // Not during a pause, however many requests come.
+                // No dial during a pause, however many requests come.
                 let state = self.peers.get(&at).map(|peer| peer.state);
                 if matches!(state, Some(PeerState::Disconnected { until }) if until <= now) {
                     self.dial(at);
@@ -260,7 +261,7 @@ impl Peers {
         ) && request.incarnation == self.settings.incarnation
     }
 
-    /// Notes that a connection is up; `incarnation` is what the peer reported.
+    /// Notes that a connection is up; `incarnation` is the peer's.
     pub(crate) fn handle_connected(
         &mut self,
         at: PeerAddr,
@@ -279,8 +280,8 @@ impl Peers {
         self.set_timer(at, now);
     }
 
-    /// Takes over a connection that is up, and is not the peer's current attempt: one that had
-    /// succeeded before it could be given up, or a verification.
+    /// Takes over a connection that is up but is not the peer's current attempt: an attempt that
+    /// had succeeded before it could be given up, or a verification.
     pub(crate) fn adopt_connection(
         &mut self,
         at: PeerAddr,
@@ -351,7 +352,7 @@ impl Peers {
             peer.go(PeerState::Disconnected { until: now });
             self.update(at, now);
         } else {
-            // A connection that breaks at once counts as a failed attempt, and is paused for.
+            // A connection that breaks at once counts as a failed attempt, and a pause follows.
             peer.failures = peer.failures.saturating_add(1);
             self.pause(at, now);
         }
@@ -395,8 +396,8 @@ impl Peers {
         self.set_timer(at, now);
     }
 
-    /// Begins to close the endpoint: only wanted peers are accepted, and those not connected by
-    /// `until` are given up.
+    /// Begins to close the endpoint: only wanted peers are accepted, and peers that are not
+    /// connected by `until` are given up.
     pub(crate) fn begin_close(&mut self, until: Instant, now: Instant) {
         self.closing = Some(until);
         // Sorted, so that the order of the commands does not depend on hashes.
@@ -419,7 +420,7 @@ impl Peers {
         }
     }
 
-    /// When [`Peers::handle_timeout`] is due.
+    /// Returns when [`Peers::handle_timeout`] is due.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -434,7 +435,7 @@ impl Peers {
         (self.peers.get(&at)).is_some_and(|peer| peer.wanted.is_some())
     }
 
-    /// The number of peers in the table.
+    /// Returns the number of peers in the table.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.peers.len()

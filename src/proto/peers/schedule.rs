@@ -1,4 +1,4 @@
-//! Time in the life of peers: attempts, pauses, deadlines and idle checks.
+//! The timing of peers: attempts, pauses, deadlines and idle checks.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::state::PeerState;
 use super::{Command, GiveUp, Peers};
 
 impl Peers {
-    /// Runs what is due for a peer, and sets its timer for what is next.
+    /// Does what is due for a peer, and sets its timer for the next event.
     pub(super) fn update(&mut self, at: PeerAddr, now: Instant) {
         let deadline = self.deadline_of(at);
         if deadline.is_some_and(|deadline| deadline <= now) {
@@ -39,7 +39,7 @@ impl Peers {
                         .push_back(Command::Retract { peer: at, attempt });
                 }
             }
-            // Its address is being dialled already.
+            // The peer's address is being dialled already.
             PeerState::Disconnected { .. } if peer.verification.is_some() => {}
             PeerState::Disconnected { .. } if is_wanted && peer.undialable => {
                 return self.give_up(at, GiveUp::Undialable, now);
@@ -78,8 +78,8 @@ impl Peers {
         }
     }
 
-    /// Ends the operations that wait for the peer. An operation posted later begins anew, after a
-    /// pause.
+    /// Ends the operations that wait for the peer. For an operation that is posted later, attempts
+    /// begin anew, after a pause.
     pub(super) fn give_up(&mut self, at: PeerAddr, why: GiveUp, now: Instant) {
         let Some(peer) = self.peers.get_mut(&at) else {
             return;
@@ -97,7 +97,7 @@ impl Peers {
         }
     }
 
-    /// Disconnects the peer, and begins no attempt for a while.
+    /// Disconnects the peer, and begins no attempt during a pause.
     pub(super) fn pause(&mut self, at: PeerAddr, now: Instant) {
         // Jitter between half of the pause and all of it, so that two peers do not collide again
         // and again.
@@ -168,7 +168,7 @@ impl Peers {
     }
 }
 
-/// The pause after so many failures in a row, before jitter.
+/// Returns the pause after this many failures in a row, before jitter.
 pub(super) fn pause_after(failures: u32) -> Duration {
     let pause = RDM_RECONNECT_PAUSE_MIN.saturating_mul(1 << failures.min(16));
     pause.min(RDM_RECONNECT_PAUSE_MAX)

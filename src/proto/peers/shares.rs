@@ -1,12 +1,12 @@
-//! Tables that strangers can fill, shared fairly among the hosts that they come from. Every call
-//! costs the logarithm of the number of entries: no call looks through all of them.
+//! Tables that strangers can fill, shared fairly among the strangers' hosts. Every call costs the
+//! logarithm of the number of entries.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-/// A table that strangers may fill, whose entries have numbers that grow with every new one. When
-/// there are too many entries, the oldest one of the host that has the most is evicted, so that a
-/// host's storm costs that host alone.
+/// A table that strangers may fill. The numbers of its entries grow with every new entry. When
+/// there are too many entries, the oldest entry of the host with the most entries is evicted, so
+/// that a host's storm costs only that host.
 #[derive(Debug)]
 pub(crate) struct HostShares<Id, Host> {
     max: usize,
@@ -27,15 +27,15 @@ impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
         }
     }
 
-    /// Adds an entry that is not there; returns the entry that is evicted for it, if there were too
-    /// many.
+    /// Adds an entry that is not in the table; returns the entry that is evicted for it, if there
+    /// are too many now.
     #[must_use]
     pub(crate) fn insert(&mut self, id: Id, host: Host) -> Option<Id> {
         self.add(id, host);
         (self.len > self.max).then(|| self.evict())?
     }
 
-    /// Adds an entry that is not there, however many there are.
+    /// Adds an entry that is not in the table, without a limit.
     pub(crate) fn add(&mut self, id: Id, host: Host) {
         let of_host = self.hosts.entry(host).or_default();
         let before = of_host.len();
@@ -44,7 +44,7 @@ impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
         self.count_changed(host, before, before + 1);
     }
 
-    /// Removes the oldest entry of the host that has the most.
+    /// Removes the oldest entry of the host with the most entries.
     pub(crate) fn evict(&mut self) -> Option<Id> {
         let &(_, host) = self.by_count.last()?;
         let oldest = *self.hosts.get(&host)?.first()?;
@@ -56,7 +56,7 @@ impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
         self.len
     }
 
-    /// Removes an entry. False: it was not there.
+    /// Removes an entry. False: the entry was not in the table.
     pub(crate) fn remove(&mut self, id: Id, host: Host) -> bool {
         let Some(of_host) = self.hosts.get_mut(&host) else {
             return false;

@@ -46,12 +46,12 @@ pub(super) enum RequestProof {
         parts_left: u32,
         part_ends: Instant,
     },
-    /// Unproven, and its attempt was retracted: it ends soon, unless it succeeds before.
+    /// Unproven, and the attempt was retracted: it ends soon, unless it succeeds before.
     Retracted,
 }
 
-// A peer is given up, or paused anew, while it is Disconnected; another incarnation asks while one
-// is Accepting; a verification shows that a peer which is Up has restarted.
+// Disconnected follows itself when a peer is given up or paused anew; Accepting, when another
+// incarnation asks; Up, when a verification shows that the peer has restarted.
 state_machine! { PeerState {
     Disconnected => [Dialling, Accepting, Up, Disconnected],
     Dialling => [Accepting, Up, Disconnected],
@@ -73,11 +73,11 @@ impl PeerState {
 }
 
 /// A dial of the peer's address on the side, since an unproven request names the peer with another
-/// incarnation than its connection has.
+/// incarnation than that of its connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verification {
     pub(super) attempt: AttemptId,
-    /// When it times out.
+    /// When the verification times out.
     pub(super) until: Instant,
 }
 
@@ -86,28 +86,28 @@ pub(super) struct Peer {
     pub(super) state: PeerState,
     /// The time since which an operation waits for a connection, if one does.
     pub(super) wanted: Option<Instant>,
-    /// Failed attempts since a connection held.
+    /// Failed attempts since the last connection that held.
     pub(super) failures: u32,
     /// Rejections in a row.
     pub(super) rejections: u32,
-    /// It has reported that it cannot be dialled.
+    /// The peer has reported that it cannot be dialled.
     pub(super) undialable: bool,
-    /// The application did not know it when it connected, and has posted nothing to it yet.
+    /// The application did not know the peer when it connected, and has posted nothing to it yet.
     pub(super) unsolicited: bool,
-    /// Several unproven requests named it, or one delayed an operation: it is dialled, and no
-    /// unproven request of it accepted, until it is connected.
+    /// Several unproven requests named the peer, or one delayed an operation: until the peer is
+    /// connected, it is dialled, and no unproven request in its name is accepted.
     pub(super) contested: bool,
     pub(super) verification: Option<Verification>,
     /// No verification begins before this time, after failed ones.
     pub(super) next_verification: Option<Instant>,
     pub(super) failed_verifications: u32,
-    /// Its number among the retired peers, if it is only remembered.
+    /// The peer's number among the retired peers, if it is only remembered.
     pub(super) retired: Option<u64>,
-    /// When to update it.
+    /// When to update the peer.
     pub(super) timer: Option<Instant>,
 }
 
-/// Returns the length of one part of the time that an unproven attempt has.
+/// Returns the length of one part of an unproven attempt's time.
 fn claim_part() -> Duration {
     RDM_CLAIM_TIMEOUT / RDM_CLAIM_PARTS
 }
@@ -149,7 +149,7 @@ impl Peer {
         self.state = to;
     }
 
-    /// Notes that the connection of this attempt is up, and clears what was held against the peer.
+    /// Marks the peer as up, and clears its rejections, contest and failed verifications.
     pub(super) fn connected(&mut self, attempt: AttemptId, incarnation: u32, now: Instant) {
         self.wanted = None;
         self.rejections = 0;
@@ -166,7 +166,7 @@ impl Peer {
         });
     }
 
-    /// Returns when the current part of its unproven attempt's time ends, if that time is limited.
+    /// Returns when the current part of the unproven attempt's time ends, if that time is limited.
     pub(super) fn unproven_part_ends(&self) -> Option<Instant> {
         match self.state {
             PeerState::Accepting {
@@ -177,7 +177,7 @@ impl Peer {
         }
     }
 
-    /// Ends a part of its unproven attempt's time. True if that was the last part: the attempt is
+    /// Ends a part of the unproven attempt's time. True if that was the last part: the attempt has
     /// to be retracted.
     pub(super) fn end_unproven_part(&mut self, now: Instant) -> bool {
         let PeerState::Accepting { proof, .. } = &mut self.state else {
@@ -190,8 +190,8 @@ impl Peer {
         else {
             return false;
         };
-        // While this side was late the peer could not prove itself, or its proof lies unread. The
-        // time before anything waited for the peer ends with a part that is late.
+        // While this side was late, the peer could not prove itself, or its proof lies unread. The
+        // time before an operation waited for the peer also ends with a late part.
         let is_late = now.saturating_duration_since(*part_ends) >= claim_part() / 2;
         *parts_left -= u32::from(!is_late);
         *part_ends = now + claim_part();

@@ -19,8 +19,8 @@ impl Peers {
         }
     }
 
-    /// Retires a disconnected peer that cannot be dialled: it is remembered, but not counted, until
-    /// there are too many of those.
+    /// Retires a disconnected peer that cannot be dialled: the peer is remembered, but not counted,
+    /// until there are too many retired peers.
     pub(super) fn retire(&mut self, at: PeerAddr) {
         let number = self.next_retired;
         let Some(peer) = self
@@ -57,9 +57,9 @@ impl Peers {
         }
     }
 
-    /// True if one more unsolicited peer of this host may be accepted. A host may have as many as
-    /// are left for all others: a crowd comes in, and however large it is, there is room for
-    /// another host.
+    /// True if one more unsolicited peer of this host may be accepted. A host may have as many
+    /// peers as places are left for all other hosts: a crowd comes in, and however large the crowd
+    /// is, there is room for another host.
     pub(super) fn has_room_for(&self, at: PeerAddr) -> bool {
         let of_host = self
             .unsolicited_of

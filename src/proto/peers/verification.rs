@@ -1,4 +1,4 @@
-//! How a request is judged that has not proven a key, and how it is verified.
+//! Judges requests that have not proven a key, and verifies them.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::limits::{RDM_CHECK_TIMEOUT, RDM_CHECKS_MAX};
 pub(crate) enum VerificationOutcome {
     /// The peer has restarted: the connection replaces the old one, which ends.
     Promote,
-    /// The connection is closed.
+    /// The connection has to be closed.
     Drop,
 }
 
@@ -22,18 +22,18 @@ pub(crate) enum VerificationOutcome {
 pub(super) enum Verdict {
     Reject,
     Accept,
-    /// Reject it, and dial its address on the side.
+    /// Reject the request, and dial the peer's address on the side.
     Verify,
-    /// Reject it: two unproven requests name this peer.
+    /// Reject the request: two unproven requests name this peer.
     Contest,
-    /// Reject it, and dial the peer.
+    /// Reject the request, and dial the peer.
     Dial,
-    /// Reject it, and find out whether the peer's connection still exists.
+    /// Reject the request, and find out whether the peer's connection still exists.
     Doubt,
 }
 
 impl Peers {
-    /// True if the request would count if its sender proved the key.
+    /// True if the request would be accepted, or cause doubt, if its sender proved the key.
     pub(crate) fn would_count(&self, request: &Request) -> bool {
         let state = self.peers.get(&request.from).map(|peer| &peer.state);
         if request.from == request.to {
@@ -43,7 +43,7 @@ impl Peers {
             is_proven: true,
             ..*request
         };
-        // A connection is in doubt only if it is the peer that asks for another.
+        // A connection is in doubt only if the peer itself asks for another one.
         matches!(self.evaluate(&proven), Verdict::Accept | Verdict::Doubt)
     }
 
@@ -64,7 +64,7 @@ impl Peers {
         };
         match peer.state {
             _ if self.closing.is_some() && peer.wanted.is_none() => Verdict::Reject,
-            // The peer comes back, and is counted again.
+            // The retired peer comes back, and is counted again.
             PeerState::Disconnected { .. } if peer.retired.is_some() => {
                 accept_if(request.is_known || self.has_room_for(request.from))
             }
@@ -78,8 +78,8 @@ impl Peers {
                 proof: RequestProof::Unproven { .. } | RequestProof::Retracted,
                 ..
             } if is_unproven => Verdict::Contest,
-            // A peer that has a connection asks for no other: it may have given up the connection
-            // that is up here.
+            // A peer that has a connection asks for no other: the peer may have given up the
+            // connection that is up here.
             PeerState::Up { incarnation, .. } if incarnation == request.incarnation => {
                 Verdict::Doubt
             }
@@ -91,9 +91,9 @@ impl Peers {
         }
     }
 
-    /// Dials the address of a connected peer on the side, since an unproven request names it with
-    /// another incarnation. Does nothing if the peer cannot be dialled, if a verification of it is
-    /// in progress or paused for, or if too many are in progress.
+    /// Dials the address of a connected peer on the side, since an unproven request names the peer
+    /// with another incarnation. Does nothing if the peer cannot be dialled, if a verification of
+    /// the peer is in progress or paused, or if too many verifications are in progress.
     pub(super) fn begin_verification(&mut self, at: PeerAddr, now: Instant) {
         let attempt = self.new_attempt();
         let Some(peer) = self.peers.get_mut(&at) else {
@@ -112,7 +112,7 @@ impl Peers {
         self.set_timer(at, now);
     }
 
-    /// Ends a verification. False: it was given up before.
+    /// Ends a verification. False: the verification was given up before.
     pub(super) fn end_verification(&mut self, at: PeerAddr, attempt: AttemptId) -> bool {
         let Some(peer) = self.peers.get_mut(&at) else {
             return false;
@@ -122,8 +122,8 @@ impl Peers {
         ended.is_some()
     }
 
-    /// Counts a verification in vain, since the request was not the peer's: the pause before the
-    /// next one doubles.
+    /// Counts a failed verification, since the request was not the peer's: the pause before the
+    /// next verification doubles.
     pub(super) fn count_failed_verification(&mut self, at: PeerAddr, now: Instant) {
         if let Some(peer) = self.peers.get_mut(&at) {
             peer.next_verification = Some(now + pause_after(peer.failed_verifications));
@@ -132,9 +132,9 @@ impl Peers {
         self.set_timer(at, now);
     }
 
-    /// Handles a verification that has become a connection with what listens at the peer's address.
-    /// It replaces the connection with another incarnation; if the old connection is ending or has
-    /// ended, it is the peer's connection from now on.
+    /// Handles a verification that has become a connection with the listener at the peer's address.
+    /// The new connection replaces a connection with another incarnation; if the old connection is
+    /// ending or has ended, the new one is the peer's connection from now on.
     pub(crate) fn handle_verified(
         &mut self,
         at: PeerAddr,
@@ -160,8 +160,8 @@ impl Peers {
         VerificationOutcome::Promote
     }
 
-    /// Handles a verification that has failed. `incarnation`: what listens at the peer's address
-    /// has reported it with its reject. Without a key that proves as much as a connection.
+    /// Handles a failed verification. `incarnation`: reported by the listener at the peer's address
+    /// with its reject. Without a key, this proves as much as a connection does.
     pub(crate) fn handle_verification_failed(
         &mut self,
         at: PeerAddr,

@@ -1,5 +1,5 @@
-//! Guards of a gate that is entered or refreshed, and the future that awaits its users. Dropping
-//! any of them reverts it.
+//! Guards of a gate that is entered or refreshed, and the future that waits until users have left.
+//! Dropping any of them undoes its effect.
 
 use std::fmt;
 use std::future::Future;
@@ -75,7 +75,7 @@ pub(crate) struct GateGuard {
 }
 
 impl GateGuard {
-    /// Admits another user of the same role. Nothing refuses it, since this one is inside.
+    /// Admits another user of the same role. No mark refuses that user, since this one is inside.
     pub(crate) fn another(&self) -> GateGuard {
         let admitted = self.of.gate().admit(self.role, 0);
         debug_assert!(admitted.is_ok(), "no mark was asked for");

@@ -10,7 +10,7 @@ pub(crate) enum Role {
     Remote,
 }
 
-/// The reason why entry was refused. If several hold, the most lasting one.
+/// The reason why entry was refused. If several apply, the most lasting one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateError {
     /// The region has not been enabled yet.
@@ -23,11 +23,11 @@ pub(crate) enum GateError {
     Quiesced,
     /// The region has no handle; a cache keeps it for the next request.
     Parked,
-    /// The region is being taken apart.
+    /// The region is deregistered, or its last handle was dropped.
     Closed,
 }
 
-/// The users that must have left.
+/// The users that a drain waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DrainScope {
     /// Users on behalf of peers; local ones may stay.

@@ -1,4 +1,4 @@
-//! What reading an object drives.
+//! The progress that reading an object drives.
 
 use std::sync::{Arc, Weak};
 
@@ -10,7 +10,7 @@ use crate::sync::{AtomicUsize, Lock, Ordering};
 /// The manual progress that reading an object drives: that of its domain, and of the domains and
 /// listeners that use it.
 ///
-/// Most lists stay empty, and reading their objects takes no lock of theirs.
+/// Most lists stay empty, and reading an object with an empty list takes no lock of the list.
 #[derive(Debug)]
 pub(crate) struct ProgressList {
     state: Lock<ListState>,
@@ -20,7 +20,7 @@ pub(crate) struct ProgressList {
 
 #[derive(Debug, Default)]
 struct ListState {
-    /// Weak, since what is driven may lead to the object.
+    /// Weak, since a driven task may keep the object alive.
     all: Vec<Weak<ManualProgress>>,
     changes: usize,
 }
@@ -33,8 +33,8 @@ impl ProgressList {
         }
     }
 
-    /// Has reading the object drive this progress until that ends. If it did not before, `wake`
-    /// wakes the readers that wait: from now on they drive it too.
+    /// Makes readers of the object drive this progress until it ends. If it is new to the list,
+    /// `wake` wakes the waiting readers: from now on they drive it too.
     pub(crate) fn add(&self, progress: Option<&Arc<ManualProgress>>, wake: impl FnOnce()) {
         let Some(progress) = progress else {
             return;
@@ -75,7 +75,7 @@ impl ProgressList {
         self.version.store(version, Ordering::Release);
     }
 
-    /// Makes one turn of each, for a reader that does not wait.
+    /// Runs one turn of each progress on the list, for a reader that does not wait.
     #[inline]
     pub(crate) fn turn(&self) {
         if self.version() != 0 {

@@ -34,10 +34,11 @@ pub(super) struct ProgressState {
     pub(super) has_alarm: bool,
     /// True if a turn has begun since the alarm was set.
     pub(super) has_driven: bool,
-    /// True if, since the last turn, a waiter that may have been asked was dropped, or an asked one
-    /// has not answered.
+    /// True if, since the last turn, a waiter that may have been asked was dropped, or an asked
+    /// waiter has not answered.
     pub(super) asked_in_vain: bool,
-    /// The driven tasks. While a thread drives it has them, and these are the ones added since.
+    /// The driven tasks. While a thread drives, that thread has them, and this list has the tasks
+    /// that were added since.
     pub(super) tasks: Vec<TaskSlot>,
     /// True once the progress has ended.
     pub(super) ended: bool,
@@ -109,8 +110,8 @@ impl WaiterList {
         }
     }
 
-    /// Has a waiter wait on with `waker`, as the first to be asked, or with `None` no longer.
-    /// Returns the waker that this replaces.
+    /// Registers a waiter with `waker` as the first to be asked, or removes it if `waker` is
+    /// `None`. Returns the waker that this replaces.
     pub(super) fn update(
         &mut self,
         place: &mut Option<u64>,

@@ -46,7 +46,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Finishes a write that is placed: reports it once there is room for that, and acknowledges
+    /// Finishes a placed write: reports it once there is room for its completion, and acknowledges
     /// it.
     pub(super) fn finish_write(&mut self, write: PlacedWrite, host: &mut impl Host<T>) {
         if write.data.is_some() && !host.reserve_unasked() {
@@ -127,8 +127,8 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Counts a refusal, and returns the error that ends the connection, since its peer has no
-    /// REFUSAL capability.
+    /// Counts a refusal, and returns the error that ends the connection: the peer has no REFUSAL
+    /// capability.
     #[cold]
     fn denied(&mut self, reason: Refusal) -> Error {
         self.count_refusal(reason);
@@ -141,7 +141,7 @@ const _: () = assert!(Access::REMOTE_READ.bits() == Caps::REMOTE_READ.bits());
 const _: () = assert!(Access::REMOTE_WRITE.bits() == Caps::REMOTE_WRITE.bits());
 
 /// Resolves the segments of a peer's access to memory, in order, if the endpoint has the capability
-/// for it.
+/// for this access.
 pub(in crate::proto::conn) fn resolve_all<T>(
     segments: &Segments,
     capability: Caps,
@@ -174,7 +174,7 @@ pub(in crate::proto::conn) fn resolve_all<T>(
     Ok(memory)
 }
 
-/// The tag that an empty segment carries as the proof of the segment before it (`FI_MR_RAW`).
+/// Returns the tag in an empty segment, which proves the segment before it (`FI_MR_RAW`).
 fn tag_of(segment: &RemoteSegment) -> Option<Tag> {
     let mut tag = [0; 16];
     tag[..8].copy_from_slice(&segment.addr.to_le_bytes());
@@ -182,7 +182,7 @@ fn tag_of(segment: &RemoteSegment) -> Option<Tag> {
     (segment.len == 0).then_some(tag)
 }
 
-/// Error of a connection whose write lost its memory midway.
+/// Error of a connection if the memory of a peer's write was taken away midway.
 pub(super) fn taken_away(reason: Refusal) -> Error {
     let what = format!("while the peer wrote to it, {reason}");
     Error::new(kind_of(reason), what)

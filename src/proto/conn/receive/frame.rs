@@ -10,7 +10,7 @@ use crate::wire::{CloseReason, FrameHeader, WireError};
 
 impl<T> Connection<T> {
     /// Dispatches a header. The receive state is [`ReceiveState::Header`] before; a frame that has
-    /// a payload, or has to wait, moves it on.
+    /// a payload, or has to wait, changes it.
     pub(in crate::proto::conn) fn begin_frame(
         &mut self,
         header: FrameHeader,
@@ -18,7 +18,7 @@ impl<T> Connection<T> {
     ) -> Result<(), Error> {
         let passes = header.is_answer() || matches!(header, FrameHeader::Ping { .. });
         if self.tx.queued_answers() > READ_REQUESTS_MAX && !passes {
-            // The peer does not read its answers: no further requests are taken from it.
+            // The peer does not read its answers: no further requests are taken from the peer.
             self.rx.go(ReceiveState::AwaitRoom { header });
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl<T> Connection<T> {
     }
 }
 
-/// True if the endpoint was opened to receive such messages.
+/// True if the endpoint was opened to receive messages of this kind, tagged or untagged.
 #[inline]
 pub(in crate::proto::conn) fn is_received<T>(tag: Option<u64>, host: &impl Host<T>) -> bool {
     let message = match tag {

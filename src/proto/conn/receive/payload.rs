@@ -1,5 +1,5 @@
-//! Completion of a whole payload: of the receive, the read, the write or the atomic operation that
-//! it belongs to.
+//! Completion of a payload: ends the receive, the read, the write or the atomic operation that it
+//! belongs to.
 
 use crate::proto::Host;
 use crate::proto::conn::Connection;
@@ -7,7 +7,7 @@ use crate::proto::conn::receive_state::{PayloadTarget, PlacedWrite, ReceiveState
 use crate::proto::matching::UnexpectedMessage;
 
 impl<T> Connection<T> {
-    /// If the payload in progress is whole, completes what it belongs to, and goes on to the next
+    /// If the payload in progress is complete, completes its target, and goes on to the next
     /// header.
     pub(super) fn complete_payload(&mut self, host: &mut impl Host<T>) {
         match &self.rx {

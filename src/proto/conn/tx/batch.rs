@@ -6,28 +6,28 @@ use crate::wire::{ByteOrder, FrameHeader};
 
 use super::handed_out::FrameOwner;
 
-/// The batch that goes out next, while the transport has none. Its lists are used again and again.
+/// The next batch, while the transport has none. Its lists are reused.
 #[derive(Debug, Default)]
 pub(in crate::proto::conn) struct Batch {
-    /// Frames that were handed out before and have not gone in full come first. `None`: there is no
-    /// frame, and the lists are with the transport, or were not needed yet.
+    /// Frames that were handed out before and not sent in full come first. `None`: there is no
+    /// frame; the transport has the lists, or they were not needed yet.
     pub(super) out: Option<Box<SendBatch>>,
     pub(super) bytes: usize,
     /// Number of frames, each message of a run counted.
     pub(super) count: usize,
-    /// Only a part of its last frame is here, so that nothing goes out behind it.
+    /// Only a part of the last frame is here, so no frame may follow it.
     pub(super) is_cut: bool,
 }
 
 impl Batch {
-    /// True if it is enough for one system call. One frame at least goes out, however long.
+    /// True if the batch is enough for one system call. At least one frame goes out, however long.
     #[inline]
     pub(in crate::proto::conn) fn is_full(&self) -> bool {
         let frames = self.out.as_ref().map_or(0, |out| out.len());
         (self.bytes >= GATHER_BYTES_MAX || frames >= GATHER_FRAMES_MAX) && frames > 0 || self.is_cut
     }
 
-    /// Appends a frame of this header and payload.
+    /// Appends a frame with this header and payload.
     #[inline]
     pub(in crate::proto::conn) fn push(
         &mut self,
@@ -92,7 +92,7 @@ impl Batch {
         Some(out)
     }
 
-    /// Gives the batch up: a region that it reads from refuses, and the connection ends.
+    /// Gives the batch up: a region of one of its frames refuses, and the connection ends.
     pub(in crate::proto::conn) fn give_up(&mut self) {
         if let Some(out) = &mut self.out {
             out.leases.clear();

@@ -1,5 +1,5 @@
-//! Frames that were handed out: their owners, which of them the transport has, and what becomes of
-//! those that come back.
+//! Frames that were handed out: their owners, which frames the transport has, and what happens to
+//! frames that come back.
 
 use crate::buf::{OutFrame, SendBatch};
 use crate::error::{Error, ErrorKind, Refusal};
@@ -9,23 +9,23 @@ use crate::wire::ByteOrder;
 use super::super::answer::{AnswerFrame, Part};
 use super::Tx;
 
-/// The owner of a frame that was handed out, which decides what happens when the frame has gone.
+/// The owner of a frame that was handed out; it decides what happens when the frame has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proto::conn) enum FrameOwner {
     /// An operation, to which the frame's memory returns.
     Operation(OpKey),
-    /// The protocol itself. Of its frames only plain answers to reads hold memory.
+    /// The protocol itself. Only its plain answers to reads hold memory.
     Control,
     /// The handshake: nothing happens.
     Handshake,
-    /// A part of an answer that was cut up.
+    /// A part of a split answer.
     Answer(Part),
     /// This many injected messages, which are one frame for the transport.
     Injected(u32),
 }
 
-/// Indices that no operation has, since a slab does not grow that large. The other half of such a
-/// token is no generation.
+/// Slab indices that no operation has, since a slab does not grow that large. The other half of
+/// such a token is not a generation.
 const CONTROL: u32 = u32::MAX;
 const HANDSHAKE: u32 = u32::MAX - 1;
 const ANSWER_DATA: u32 = u32::MAX - 2;
@@ -34,7 +34,7 @@ const ANSWER_VOID: u32 = u32::MAX - 4;
 const INJECTED: u32 = u32::MAX - 5;
 
 impl FrameOwner {
-    /// Packs the owner into one word, which is all that a frame carries beside its bytes.
+    /// Packs the owner into one word, the only thing that a frame carries in addition to its bytes.
     #[inline]
     pub(in crate::proto::conn) fn to_token(self) -> u64 {
         match self {
@@ -61,7 +61,7 @@ impl FrameOwner {
         }
     }
 
-    /// Returns the number of its frames on the wire.
+    /// Returns the number of the owner's frames on the wire.
     fn frame_count(self) -> usize {
         match self {
             FrameOwner::Injected(count) => count as usize,
@@ -71,9 +71,9 @@ impl FrameOwner {
 }
 
 impl Tx {
-    /// Leases the regions of frames that were handed out before. A part of an answer whose region
-    /// refuses by now goes on as zeros, since its header promised as many bytes, and that
-    /// answer's end then says why.
+    /// Leases the regions of frames that were handed out before. If the region of a part of an
+    /// answer refuses by now, the part goes on as zeros, since its header promised that many bytes,
+    /// and the end of the answer gives the reason.
     pub(super) fn lease_again(
         &mut self,
         batch: &mut SendBatch,
@@ -84,7 +84,7 @@ impl Tx {
             let frame = batch.frame_mut(at);
             let reason: Refusal = match frame.payload().lease() {
                 Ok(lease) => {
-                    // Too late to say that memory is missing.
+                    // It is too late to report missing memory.
                     (frame.refill_bounce()).map_err(|failed| failed.error("it was sent"))?;
                     if !lease.is_empty() {
                         batch.leases.push(lease);
@@ -107,7 +107,8 @@ impl Tx {
             match end {
                 None => self.read_answers.break_off(reason),
                 Some((end, FrameOwner::Answer(Part::Done))) => {
-                    // Its number is as far before the next one as there are frames from it on.
+                    // The end's number is as far before the next one as there are frames from the
+                    // end on.
                     let ids = batch.frames().skip(end).map(owner_of);
                     let back = ids.map(FrameOwner::frame_count).sum::<usize>() as u8;
                     let AnswerFrame {
@@ -121,42 +122,41 @@ impl Tx {
                     let token = FrameOwner::Answer(part).to_token();
                     batch.replace(end, header.encoded_len(), encode, payload, token);
                 }
-                Some(_) => {} // It is void already.
+                Some(_) => {} // The answer is void already.
             }
         }
         Ok(())
     }
 
-    /// Takes the batch back from the transport, with the frames that have not gone in full, and
+    /// Takes the batch back from the transport, with the frames that were not sent in full, and
     /// without leases.
     #[inline]
     pub(in crate::proto::conn) fn take_back(&mut self, mut batch: Box<SendBatch>) {
         debug_assert!(self.out, "a batch comes back only once");
         self.out = false;
-        // A hello may have been pushed meanwhile: the answer to a request can come before the word
-        // that the request has left.
+        // A HELLO may have been pushed meanwhile: the answer to a request can come before the
+        // report that the request was sent.
         if let Some(pushed) = &mut self.batch.out {
             batch.append(pushed);
         }
         self.batch.out = Some(batch);
     }
 
-    /// Accounts for bytes of a run of injected messages that have gone; returns how many messages
-    /// have ended.
+    /// Accounts for sent bytes of a run of injected messages; returns how many messages have ended.
     pub(in crate::proto::conn) fn injected_gone(&mut self, bytes: usize) -> usize {
         let count = self.injected.advance(bytes);
         self.fences.ended_first(count);
         count
     }
 
-    /// Gives up the batch that is with the transport, which does not come back.
+    /// Gives up the batch that the transport has, and which does not come back.
     pub(in crate::proto::conn) fn forget_submitted(&mut self) {
         self.out = false;
     }
 }
 
-/// Error of a connection that cannot send the bytes of a region, since it refuses: to a peer
-/// without the extension, closing is all that the wire can say.
+/// Error of a connection that cannot send the bytes of a region, since the region refuses: to a
+/// peer without the extension, the wire can report this only by closing.
 pub(in crate::proto::conn) fn cannot_say(reason: Refusal) -> Error {
     Error::new(
         ErrorKind::AccessDenied,

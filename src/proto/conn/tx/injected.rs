@@ -1,8 +1,8 @@
 //! Messages that were copied when they were posted: those of `inject`, and small ones whose futures
-//! are awaited. They have no records. Their frames are written when they are posted, one behind the
-//! other, and lack only their frame numbers; those that are handed out together are one piece of
-//! memory: a *run*. They end in the order of their numbers, so that a future compares its number
-//! with [`Injected::ended_before`].
+//! are awaited. They have no records. Their frames are written at the post, one after the other,
+//! without frame numbers. Frames that are handed out together are one piece of memory: a *run*.
+//! Messages end in the order of their numbers, so that a future compares its number with
+//! [`Injected::ended_before`].
 //!
 //! ```text
 //!   entries   | 3  4 | 6  7  9 |      in the order of their numbers
@@ -17,8 +17,8 @@ use crate::error::{Error, OperationKind, Phase};
 use crate::limits::{INJECT_SIZE_MAX, INJECTED_COMPACT_MIN, INJECTED_HEADER_MAX};
 use crate::wire::{ByteOrder, FrameHeader, set_id};
 
-/// A queue of bytes. Bytes that were taken stay in front until nothing is behind them, or until
-/// they are the greater part: usually all are taken at once.
+/// A queue of bytes. Taken bytes stay in front until no others are left, or until they are the
+/// greater part: usually all are taken at once.
 #[derive(Debug, Default)]
 struct Bytes {
     list: Vec<u8>,
@@ -38,8 +38,8 @@ impl Bytes {
         &mut self.list[self.taken..]
     }
 
-    /// Moves the first `len` bytes behind those in `to`. If `to` is empty and all are moved, the
-    /// two lists are swapped.
+    /// Moves the first `len` bytes to the end of `to`. If `to` is empty and all bytes move, the two
+    /// lists are swapped.
     fn pop(&mut self, len: usize, to: &mut Vec<u8>) {
         if to.is_empty() && self.taken == 0 && len == self.list.len() {
             return std::mem::swap(&mut self.list, to);
@@ -60,7 +60,7 @@ impl Bytes {
         self.list.truncate(self.list.len() - len);
     }
 
-    /// Removes `len` bytes behind the first `at`.
+    /// Removes `len` bytes after the first `at`.
     fn remove(&mut self, at: usize, len: usize) {
         let begin = self.taken + at;
         self.list.drain(begin..begin + len);
@@ -74,13 +74,13 @@ const _: () = assert!(INJECT_SIZE_MAX <= u8::MAX as usize);
 /// A message that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct InjectedMessage {
-    /// Its place among all that was posted.
+    /// The message's sequence number among all posted operations.
     number: u64,
-    /// Length of its frame's header, in bytes.
+    /// Length of the frame's header, in bytes.
     header: u8,
-    /// Length of its payload, at most `INJECT_SIZE_MAX` bytes.
+    /// Length of the payload, at most `INJECT_SIZE_MAX` bytes.
     payload: u8,
-    /// A future awaits it, so that it may be withdrawn.
+    /// A future awaits the message, so it may be withdrawn.
     is_awaited: bool,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct InjectedEnds {
     pub(crate) failed: usize,
     /// Bytes of the messages that were sent.
     pub(crate) bytes: u64,
-    /// True if awaited messages are among them.
+    /// True if there are awaited messages among them.
     pub(crate) awaited: bool,
 }
 
@@ -110,16 +110,16 @@ pub(crate) struct UnsentMessages {
 
 /// The injected messages of a connection.
 ///
-/// Invariant: the numbers of `entries` ascend; `frames` has the bytes of those that are queued.
+/// Invariant: the numbers of `entries` ascend; `frames` has the bytes of the queued entries.
 #[derive(Debug, Default)]
 pub(in crate::proto::conn) struct Injected {
     entries: VecDeque<InjectedMessage>,
     /// Number of entries whose frames the transport has.
     out: usize,
-    /// Bytes of the first entry's frame that have gone.
+    /// Bytes of the first entry's frame that have been sent.
     gone: usize,
     frames: Bytes,
-    /// The number behind the last message.
+    /// One more than the number of the last message.
     next_number: u64,
     /// Ends that the owner has not counted yet.
     ends: InjectedEnds,
@@ -162,14 +162,14 @@ impl Injected {
         self.entries.len() - self.out
     }
 
-    /// Returns the length of their frames in bytes.
+    /// Returns the length of all queued frames in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.frames.len()
     }
 
-    /// Moves the frames of the first queued messages, as long as their numbers are consecutive,
-    /// behind these heads, about `room` bytes of them. `each` allows a payload of so many bytes to
-    /// go out, and gives the number of its frame. Returns the number of messages and of bytes.
+    /// Moves the frames of the first queued messages, as long as their numbers are consecutive, to
+    /// the end of `heads`, about `room` bytes. `each` gets the length of a payload; if the message
+    /// may go out, it returns the number of its frame. Returns the number of messages and of bytes.
     pub(super) fn gather(
         &mut self,
         heads: &mut Vec<u8>,
@@ -196,7 +196,7 @@ impl Injected {
         (count, bytes)
     }
 
-    /// Returns the number of each queued message, and the bytes of its payload.
+    /// Returns the number of each queued message, and the length of its payload in bytes.
     pub(super) fn queued(&self) -> impl Iterator<Item = (u64, u64)> {
         let queued = self.entries.range(self.out..);
         queued.map(|entry| (entry.number, entry.payload.into()))
@@ -211,8 +211,8 @@ impl Injected {
         })
     }
 
-    /// Removes a queued message, which does not go out. False: it is not queued. O(n): few are
-    /// withdrawn.
+    /// Removes a queued message, which then does not go out. False: the message is not queued.
+    /// O(n): few messages are withdrawn.
     pub(super) fn withdraw(&mut self, number: u64) -> bool {
         let at = (self.entries).binary_search_by_key(&number, |entry| entry.number);
         let Ok(at) = at else { return false };
@@ -252,8 +252,7 @@ impl Injected {
         dropped.iter().map(|entry| entry.number).collect()
     }
 
-    /// Accounts for more bytes of runs that have gone; returns how many messages have ended by
-    /// that.
+    /// Accounts for more sent bytes of runs; returns how many messages have ended.
     pub(super) fn advance(&mut self, bytes: usize) -> usize {
         self.gone += bytes;
         let mut count = 0;
@@ -272,7 +271,7 @@ impl Injected {
         count
     }
 
-    /// Fails all messages that have not gone; returns how many.
+    /// Fails all messages that have not been sent in full; returns how many.
     pub(in crate::proto::conn) fn fail_all(&mut self, error: &Error) -> usize {
         let count = self.entries.len();
         let queued = self.next().unwrap_or(self.next_number);
@@ -287,7 +286,7 @@ impl Injected {
         count
     }
 
-    /// Notes the error that the futures of these messages find, if they look.
+    /// Records the error for the futures of these messages.
     pub(super) fn note_unsent(&mut self, numbers: Range<u64>, error: Error, phase: Phase) {
         if numbers.is_empty() {
             return;

@@ -1,15 +1,15 @@
-//! Operations of one kind that are to go out, in the order in which they were posted.
+//! Operations of one kind that wait to go out, in the order in which they were posted.
 
 use std::collections::VecDeque;
 
 use crate::proto::op::{OpKey, OpKind, Operation};
 
-/// The kind of an operation's frame, as far as its turn depends on it.
+/// The kind of an operation's frame, as far as the order of sending depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proto::conn) enum QueuedKind {
     /// A message without a tag: it may have to wait for credit, or to be announced.
     Message,
-    /// A message with a tag, of which the same holds.
+    /// A message with a tag: it, too, may have to wait or to be announced.
     Tagged,
     /// RMA and atomic operations.
     Rma,
@@ -31,13 +31,13 @@ impl QueuedKind {
 /// An operation whose frame has not been handed out.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::proto::conn) struct Queued {
-    /// Its place among all operations.
+    /// The operation's sequence number.
     pub(in crate::proto::conn) number: u64,
     pub(in crate::proto::conn) op: OpKey,
-    /// Bytes behind its header.
+    /// Length of the frame's payload.
     pub(in crate::proto::conn) len: usize,
     pub(in crate::proto::conn) kind: QueuedKind,
-    /// A message that is announced whatever its length, since it ends only when it is matched.
+    /// The message ends only when it is matched, so it is announced whatever its length.
     pub(in crate::proto::conn) matched: bool,
 }
 
@@ -56,7 +56,7 @@ impl Queued {
 
 /// Operations of one kind, by their numbers.
 ///
-/// Invariant: `bytes` is the sum of their frames' payloads.
+/// Invariant: `bytes` is the sum of the payloads of the frames.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) queue: VecDeque<Queued>,
@@ -77,7 +77,7 @@ impl Lane {
         Some(queued)
     }
 
-    /// Takes an operation out. O(n): few are withdrawn.
+    /// Takes an operation out. O(n): few operations are withdrawn.
     pub(super) fn withdraw(&mut self, op: OpKey) -> Option<Queued> {
         let at = self.queue.iter().position(|queued| queued.op == op)?;
         let queued = self.queue.remove(at)?;

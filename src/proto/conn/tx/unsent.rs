@@ -1,5 +1,5 @@
-//! Operations that were queued and do not go out: withdrawn, refused room by a peer that closes,
-//! kept for the next connection, or ended with this one.
+//! Operations that were queued and do not go out: they are withdrawn, get no room from a peer that
+//! closes, are kept for the next connection, or end with this one.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use super::handed_out::FrameOwner;
 use super::lane::{Lane, Queued};
 
 impl Tx {
-    /// Takes an operation back that was never handed out. False: it was.
+    /// Takes back an operation that was never handed out. False: it was handed out.
     pub(in crate::proto::conn) fn withdraw(&mut self, op: OpKey) -> bool {
         let withdrawn = self.messages.withdraw(op);
         let withdrawn = withdrawn.or_else(|| self.others.withdraw(op));
@@ -61,9 +61,9 @@ impl Tx {
         Some(all[at].0)
     }
 
-    /// Takes back the messages that would have to wait for credit, or for the peer to ask for them,
-    /// and those behind them: the peer does neither any more. Returns also how many injected
-    /// messages have failed by that, with `error`.
+    /// Takes back the messages that would have to wait for credit or for the peer's request, and
+    /// all later messages: the peer gives no more credit, and requests no more messages. Returns
+    /// also how many injected messages have failed with `error`.
     pub(in crate::proto::conn) fn drain_waiting(&mut self, error: Error) -> (Vec<OpKey>, usize) {
         let Some(first) = self.first_waiting() else {
             return (Vec::new(), 0);
@@ -76,7 +76,7 @@ impl Tx {
         (self.never_sent(waiting), injected.len())
     }
 
-    /// Takes an injected message back that was never handed out. False: it was.
+    /// Takes back an injected message that was never handed out. False: it was handed out.
     pub(in crate::proto::conn) fn withdraw_injected(&mut self, number: u64) -> bool {
         let is_withdrawn = self.injected.withdraw(number);
         if is_withdrawn {
@@ -90,7 +90,7 @@ impl Tx {
         (self.injected).note_unsent(number..number + 1, error, Phase::Queued);
     }
 
-    /// The numbers of the injected messages that are queued and awaited.
+    /// Returns the numbers of the injected messages that are queued and awaited.
     pub(in crate::proto::conn) fn awaited_injected(&self) -> Vec<u64> {
         self.injected.awaited()
     }
@@ -104,8 +104,8 @@ impl Tx {
         self.never_sent(taken)
     }
 
-    /// Takes back the messages that end only when they are matched, of kinds whose announcements
-    /// the peer does not take.
+    /// Takes back the messages that end only when they are matched, if the peer takes no
+    /// announcements of their kind.
     pub(in crate::proto::conn) fn drain_unmatchable(&mut self) -> Vec<OpKey> {
         let announcements = self.announcements.as_ref();
         let takes = |queued: &Queued| announcements.is_some_and(|it| it.takes(queued.kind));
@@ -113,8 +113,8 @@ impl Tx {
         self.never_sent(taken)
     }
 
-    /// Takes back the messages that were announced, and not asked for, before the last one that
-    /// went out: over the next connection they would come behind that one.
+    /// Takes back the announced messages that the peer has not asked for, and that are older than
+    /// the last message sent: over the next connection they would come after that message.
     pub(in crate::proto::conn) fn drain_overtaken(&mut self) -> Vec<Queued> {
         match (&mut self.announcements, self.last_message) {
             (Some(announcements), Some(last)) => announcements.drain_before(last),
@@ -122,9 +122,9 @@ impl Tx {
         }
     }
 
-    /// Keeps the messages that are announced or have to wait for the next connection, with all that
-    /// may not overtake them. Calls `each` for every operation that was announced and is not any
-    /// more. False: there are no such messages.
+    /// Keeps for the next connection the messages that are announced or have to wait, with all
+    /// operations that may not overtake them. Calls `each` for every operation that was announced
+    /// and is not announced any more. False: there are no such messages.
     pub(in crate::proto::conn) fn carry_over(&mut self, mut each: impl FnMut(OpKey)) -> bool {
         let announced = self.announcements.as_mut();
         let mut carried_over = announced.map(|it| it.drain()).unwrap_or_default();
@@ -148,12 +148,12 @@ impl Tx {
         true
     }
 
-    /// Number of operations that go over the next connection; `None`: none do.
+    /// Number of operations that go over the next connection; `None`: no operations do.
     pub(in crate::proto::conn) fn carried_over(&self) -> Option<usize> {
         self.carried_over.as_ref().map(VecDeque::len)
     }
 
-    /// Takes back the operations that were to go over the next connection: there will be none.
+    /// Takes back the operations for the next connection, since there will be none.
     pub(in crate::proto::conn) fn drain_carried_over(&mut self) -> Vec<OpKey> {
         let carried_over = self.carried_over.take().unwrap_or_default();
         self.never_sent(carried_over)
@@ -168,8 +168,8 @@ impl Tx {
         queued.into_iter().map(forget).collect()
     }
 
-    /// Forgets all that was not sent, since the connection ends. Returns the memory of frames that
-    /// were handed out, with their operations.
+    /// Drops everything that was not sent, since the connection ends. Returns the operations of
+    /// frames that were handed out, with their memory.
     pub(in crate::proto::conn) fn drain(&mut self) -> Vec<(OpKey, Payload)> {
         let mut handed_out = self.batch.out.take().unwrap_or_default();
         let frames = handed_out.drain();

@@ -1,4 +1,4 @@
-//! Claims of messages (`FI_PEEK | FI_CLAIM`): a claimed message leaves the store, and only the
+//! Claims of messages (`FI_PEEK | FI_CLAIM`): a claimed message leaves the store, and only a
 //! receive that names the claim gets it.
 
 use crate::proto::peers::{ConnectionId, SourceId};
@@ -14,16 +14,16 @@ use super::stalled::StalledSender;
 /// Key of a claimed message.
 pub(crate) type ClaimKey = Key;
 
-/// What the receive of a claimed message finds.
+/// What a receive of a claimed message gets.
 #[derive(Debug)]
 pub(crate) enum ClaimedReceive {
     Unexpected(MatchedReceive, UnexpectedMessage),
     Announced(MatchedReceive, Announcement),
-    /// The message is stalled in its connection, which is woken and takes the receive.
+    /// The message is stalled in its connection; the connection is woken and takes the receive.
     Pending,
 }
 
-/// A claimed message, and its order in the index that it was taken from.
+/// A claimed message, and its order in its former index.
 #[derive(Debug)]
 pub(super) struct ClaimedEntry {
     order: u64,
@@ -31,7 +31,7 @@ pub(super) struct ClaimedEntry {
 }
 
 impl SharedMatcher {
-    /// Claims the oldest message that such a receive would take, stored or stalled
+    /// Claims the oldest message, stored or stalled, that a receive with these criteria would take
     /// (`FI_PEEK | FI_CLAIM`).
     pub(crate) fn claim(
         &mut self,
@@ -52,8 +52,8 @@ impl SharedMatcher {
         Some((self.claims.insert(ClaimedEntry { order, entry }), arrival))
     }
 
-    /// Matches a claimed message with this receive, which is not posted. `None`: the connection of
-    /// the message ended before the message had come.
+    /// Matches a claimed message with this receive, which is not posted. `None`: the message's
+    /// connection ended before the message had come.
     pub(crate) fn take_claimed(
         &mut self,
         claim: ClaimKey,
@@ -112,7 +112,7 @@ impl SharedMatcher {
         }
     }
 
-    /// Removes a claimed announcement. Its claim finds nothing from now on.
+    /// Removes a claimed announcement. A receive that names its claim finds no message from now on.
     pub(super) fn take_claimed_announcement(&mut self, arrival: &Arrival) -> Option<MessageEntry> {
         let is_it = |claim: &ClaimedEntry| {
             let is_announced = matches!(claim.entry.body, MessageBody::Announced(_));
@@ -123,7 +123,7 @@ impl SharedMatcher {
         self.claims.remove(key).map(|claim| claim.entry)
     }
 
-    /// Removes the claimed messages of a connection that have not come in full.
+    /// Removes the claimed messages of a connection that are not complete.
     pub(super) fn drop_claims(&mut self, connection: ConnectionId) {
         let of_it = |claim: &ClaimedEntry| {
             let is_here = matches!(claim.entry.body, MessageBody::Buffered(_));

@@ -8,7 +8,7 @@
 //!                               ▼  │
 //!                             Claimed ──its receive──▶ Assigned ──asks again──▶ matched
 //! ```
-//! A connection may ask again at any time; then its entry is evaluated anew. A connection that
+//! A connection may ask again at any time; its entry is then evaluated again. A connection that
 //! detaches leaves any of these states.
 
 use crate::proto::peers::{ConnectionId, SourceId};
@@ -19,27 +19,27 @@ use super::super::message_index::ListKey;
 use super::super::{Arrival, PostedReceive};
 use super::{ReceiveKey, SharedMatcher};
 
-/// A connection whose message was stalled, and that has not asked again since.
+/// A connection whose message was stalled, and which has not asked again since.
 #[derive(Debug)]
 pub(super) enum StalledSender {
-    /// Its message is in the index of stalled messages.
+    /// The message is in the index of stalled messages.
     Queued(Key),
-    /// It was woken, for this receive or for room. The number is the order of its message.
+    /// The connection was woken, for this receive or for room. The number is its message's order.
     Woken(u64, Option<ReceiveKey>),
-    /// Its message is claimed.
+    /// The message is claimed.
     Claimed,
-    /// Its message was claimed, and this receive takes it.
+    /// The message was claimed, and this receive takes it.
     Assigned(PostedReceive),
 }
 
 impl SharedMatcher {
-    /// Takes the next connection to wake: it may read on, or owes its peer credit.
+    /// Takes the next connection to wake: it may read on, or it owes its peer credit.
     pub(crate) fn poll_wake(&mut self) -> Option<ConnectionId> {
         self.wakes.pop_front()
     }
 
-    /// Evaluates the stalled message of this connection anew. A message within the connection's
-    /// promise is admitted at once, even if others have waited for longer.
+    /// Evaluates the stalled message of this connection again. A message within the connection's
+    /// promise is admitted at once, even if others have waited longer.
     pub(super) fn recheck_admission(&mut self, connection: ConnectionId) {
         if let Some(StalledSender::Queued(key)) = self.stalled_senders.get(&connection)
             && let Some(entry) = self.stalled.get(*key)
@@ -65,13 +65,13 @@ impl SharedMatcher {
         }
     }
 
-    /// Wakes stalled connections in order, as far as bytes were released: of this sender's quota,
-    /// or of the store.
+    /// Wakes stalled connections in order, as far as released bytes of this sender's quota, or of
+    /// the store, allow.
     pub(super) fn wake_for_space(&mut self, source: Option<SourceId>) {
         let of_source = source.map(ListKey::StalledOnQuota);
         let of_all = [ListKey::StalledOnPromise, ListKey::StalledOnTotal];
         for list in of_source.into_iter().chain(of_all) {
-            // What the connections woken here will be charged when they ask again.
+            // The bytes that connections woken here will be charged when they ask again.
             let mut granted = 0;
             while let Some(key) = self.stalled.first_stalled(list)
                 && let Some(entry) = self.stalled.get(key)
@@ -107,7 +107,7 @@ impl SharedMatcher {
     }
 }
 
-/// Returns the list in which a message waits that was not admitted.
+/// Returns the list in which a refused message waits.
 pub(super) fn stall_list(refused: Admission, arrival: &Arrival) -> Option<ListKey> {
     match refused {
         Admission::Granted | Admission::TooLarge => None,
