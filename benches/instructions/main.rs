@@ -49,7 +49,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "match a tag among a thousand",
-        most: 1296,
+        most: 1319,
         run: || {
             let mut matching = Matching::new();
             repeat(|| matching.one());
@@ -125,7 +125,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
-        most: 2063,
+        most: 2094,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             let message = steps::tagged_message();
