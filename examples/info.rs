@@ -1,4 +1,4 @@
-//! What there is to be had on this machine, and why not what is not, as fi_info(1) says it.
+//! Lists what is available on this machine, and why the rest is not, like fi_info(1).
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -36,7 +36,7 @@ enum Kind {
 }
 
 impl Options {
-    /// The hints of each kind that is to be listed.
+    /// Returns hints for each kind of endpoint to list.
     fn hints(&self) -> Vec<Hints> {
         let kinds = match self.endpoint {
             Some(kind) => vec![kind],
@@ -63,7 +63,7 @@ impl Options {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let options = Options::parse();
-    // One error for each kind would say the same: that of the last is shown, if nothing is found.
+    // The errors of all kinds say the same, so only the last is shown, if nothing is found.
     let (mut infos, mut refusal) = (Vec::new(), None);
     for hints in options.hints() {
         match discover(&hints) {
@@ -116,7 +116,7 @@ async fn main() -> Result<()> {
     print(&table)
 }
 
-/// To the standard output. A reader that has seen enough is no failure.
+/// Prints to the standard output. A reader that closes the pipe early is not an error.
 fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
@@ -124,7 +124,7 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Why this backend cannot be had; `None`: it can.
+/// Returns why this backend is not available; `None`: it is available.
 fn why_not(backend: Backend) -> Option<String> {
     let fabric = Fabric::open(Hints::new().backend(backend.name()));
     let opened = fabric.and_then(|fabric| fabric.domain().open());

@@ -1,5 +1,5 @@
-//! Put and get between two peers: the smallest whole program. Both peers live in this process; they
-//! meet over TCP all the same.
+//! Put and get between two peers: the smallest complete program. Both peers are in this process;
+//! they still connect over TCP.
 
 use tokio_fabric::{Access, Event, Fabric, Hints, RemoteRegion, Result};
 

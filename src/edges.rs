@@ -1,8 +1,8 @@
 //! State machines: every step goes along an edge of the machine's table. Debug builds check that,
-//! and tests ask whether every edge was walked.
+//! and tests check that every edge was walked.
 //!
-//! Gates (`sync/gate.rs`), the leases that are entries of them, counters and the slots of queues
-//! have no edges: they are counts that threads share, whose interleavings loom explores (`models`).
+//! Gates (`sync/gate.rs`), leases (which are entries of gates), counters and the slots of queues
+//! have no edges: threads share these counts, and loom explores the interleavings (`models`).
 
 /// The states of a machine and the transitions between them: see [`state_machine`].
 pub(crate) trait MachineState {
@@ -13,8 +13,8 @@ pub(crate) trait MachineState {
     fn name(&self) -> &'static str;
 }
 
-/// Defines the table of a machine: each variant of its enum, whatever its data, with the variants
-/// that may follow it.
+/// Defines a machine's table: each variant of its enum, without the variant's data, and the
+/// variants that may follow it.
 macro_rules! state_machine {
     ($state:ident $(<$argument:ident>)? { $($from:ident => [$($to:ident),* $(,)?],)+ }) => {
         impl $(<$argument>)? $crate::edges::MachineState for $state $(<$argument>)? {
@@ -42,7 +42,7 @@ pub(crate) fn check_edge<S: MachineState>(from: &S, to: &S) {
     }
 }
 
-/// As `check_edge`, if only the name of the state before is left.
+/// As `check_edge`, for a caller that has only the name of the previous state.
 #[inline]
 pub(crate) fn check_step<S: MachineState>(from: &'static str, to: &'static str) {
     debug_assert!(

@@ -253,7 +253,7 @@ pub struct Error(Arc<Inner>);
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error without details, for layers above and for tests of what handles errors.
+/// Creates an error without details, for layers above this library and for tests of error handling.
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Error {
         Error::new(kind, "")
@@ -289,7 +289,7 @@ impl Error {
         this
     }
 
-    /// Creates the error of a failed system call. Causes that a caller can act on have kinds of
+    /// Creates the error of a failed system call. Causes that a caller can handle have kinds of
     /// their own.
     pub(crate) fn from_io(error: &std::io::Error, doing: &'static str) -> Self {
         use std::io::ErrorKind as Io;
@@ -311,7 +311,7 @@ impl Error {
             }
             _ => ErrorKind::System,
         };
-        // If the kind says all that the system's text says, the text is left out.
+        // The system's text is left out if the kind says the same.
         let message = match kind {
             ErrorKind::ConnectionRefused => {
                 "no listener at that address: start the peer first, or check the address".into()
@@ -434,7 +434,7 @@ impl Error {
         self.0.os
     }
 
-    /// Why the peer refused the operation, if it did and could report a reason: a peer without this
+    /// Why the peer refused the operation, if it did and reported a reason. A peer without this
     /// library's extension closes the connection instead.
     pub fn refusal(&self) -> Option<Refusal> {
         self.0.refusal
@@ -452,8 +452,8 @@ impl Error {
     }
 
     /// True if the connection of the operation was lost: the peer closed it, died, fell silent or
-    /// violated the protocol, or the domain's driver is gone. False if this side closed it, and if
-    /// it was never established.
+    /// violated the protocol, or the domain's driver is gone. False if this side closed the
+    /// connection, or if it was never established.
     pub fn is_connection_lost(&self) -> bool {
         let by_kind = matches!(
             self.0.kind,
@@ -513,8 +513,8 @@ debug_fields!(Error, self =>
 
 impl std::error::Error for Error {}
 
-/// For code that speaks [`std::io`]. The error itself is inside
-/// ([`get_ref`](std::io::Error::get_ref)), and the kind is the nearest.
+/// For code that uses [`std::io`]. The error itself is inside
+/// ([`get_ref`](std::io::Error::get_ref)), and the kind is the most similar one.
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
         use std::io::ErrorKind as Io;

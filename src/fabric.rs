@@ -29,7 +29,7 @@ use crate::transport::{self, Backend, PortRange, TransportOptions};
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::NoMatch`] names the hint that nothing meets, and what is available.
+/// [`ErrorKind::NoMatch`] names the hint that is not met, and the available values.
 #[doc(alias = "fi_getinfo")]
 pub fn discover(hints: &Hints) -> Result<Vec<Info>> {
     let only = check_opened(hints)?;
@@ -130,8 +130,7 @@ pub struct Fabric {
 
 struct Inner {
     infos: Vec<Info>,
-    /// Whether the hints chose the local address. If so, connections are made from the Info's
-    /// source.
+    /// True if the hints chose the local address. Connections are then made from the Info's source.
     source_chosen: bool,
     transport: TransportOptions,
     dependents: Dependents,
@@ -255,7 +254,7 @@ impl Fabric {
     /// closes it.
     ///
     /// # Cancel safety
-    /// If the future is dropped before, nothing has happened.
+    /// If the future is dropped before it completes, the fabric stays open.
     pub async fn closed(&self) {
         let released = self.inner.dependents.released();
         loop {

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number of the application's choice that is returned with the event or completion it was given
-/// for (the `context` argument of libfabric's calls).
+/// A number that the application gives to a call, and that the call's event or completion returns
+/// (the `context` argument of libfabric's calls).
 ///
 /// ```
 /// use tokio_fabric::UserContext;
@@ -63,7 +63,7 @@ impl EndpointId {
         EndpointId(NonZeroU64::new(value).expect("2^64 endpoints are never opened"))
     }
 
-    /// Returns the number, which is unique too.
+    /// Returns the id as a number, which is unique too.
     pub(crate) fn number(self) -> u64 {
         self.0.get()
     }
@@ -131,7 +131,7 @@ impl OperationId {
     }
 
     /// Returns the id of an operation of a connected endpoint, or of a receive of a connectionless
-    /// one.
+    /// endpoint.
     pub(crate) fn own(key: u64) -> Self {
         OperationId {
             port: OperationId::OWN,
@@ -168,12 +168,12 @@ impl fmt::Debug for OperationId {
 
 /// The name of an address in an [`AddressVector`](crate::AddressVector) (`fi_addr_t`; `fi_av(3)`).
 ///
-/// It belongs to one vector and to one insertion: once the address is removed, the name is invalid,
-/// even if its slot in the vector is used again. Another vector does not mistake it for one of its
-/// own, unless half a million vectors were opened in between; a vector with a name, which picks its
-/// number at random, mistakes it with a probability of one in half a million. Each bit that a
-/// vector reserves for contexts ([`rx_ctx_bits`](crate::av::AddressVectorBuilder::rx_ctx_bits))
-/// halves that number.
+/// A name belongs to one vector and to one insertion: once the address is removed, the name is
+/// invalid, even if its slot in the vector is used again. Another vector rejects the name, unless
+/// half a million vectors were opened in between. A vector that is shared by name picks its number
+/// at random, and mistakes a foreign address for its own with a probability of one in half a
+/// million. Each bit that a vector reserves for contexts
+/// ([`rx_ctx_bits`](crate::av::AddressVectorBuilder::rx_ctx_bits)) halves the half million.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -201,7 +201,7 @@ impl FabricAddr {
 
     /// Largest number of addresses in one vector.
     pub(crate) const INDEX_COUNT: u32 = (1 << Self::INDEX_BITS) - 1;
-    /// Largest number of addresses that have one index in turn.
+    /// Largest number of addresses that use one index, one after the other.
     pub(crate) const GENERATION_COUNT: u32 = 1 << Self::GENERATION_BITS;
     /// Number of vectors that can be distinguished.
     pub(crate) const VECTOR_COUNT: u32 =
@@ -248,9 +248,9 @@ impl FabricAddr {
         FabricAddr(upper << Self::INDEX_BITS | u64::from(index))
     }
 
-    /// Its index in the vector. In a vector of type [`AvType::Table`](crate::info::AvType::Table)
-    /// this is "an index, with the index for an inserted address the same as its insertion order
-    /// into the table".
+    /// The address's index in the vector. In a vector of type
+    /// [`AvType::Table`](crate::info::AvType::Table) this is "an index, with the index for an
+    /// inserted address the same as its insertion order into the table".
     pub fn index(self) -> usize {
         (self.0 & ((1 << Self::INDEX_BITS) - 1)) as usize
     }
@@ -268,7 +268,7 @@ impl FabricAddr {
         self.0
     }
 
-    /// The value with these bits. It is not checked here, but by the vector that it is used with.
+    /// The value with these bits. The vector that it is used with checks it.
     pub fn from_bits(bits: u64) -> Self {
         FabricAddr(bits)
     }
@@ -281,9 +281,9 @@ impl fmt::Debug for FabricAddr {
     }
 }
 
-/// Returns the canonical form of an address, in which it names a peer, and in which it enters and
-/// leaves the library: IPv4 as such, even inside of IPv6 (`::ffff:a.b.c.d`); no flow label; and a
-/// zone only if addresses of different zones are different addresses.
+/// Returns the canonical form of an address. Addresses enter and leave the library, and name peers,
+/// in this form: IPv4 as IPv4, even if given as IPv6 (`::ffff:a.b.c.d`); no flow label; a zone only
+/// if addresses of different zones are different addresses.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match (address.ip().to_canonical(), address) {
         (IpAddr::V6(ip), SocketAddr::V6(v6)) => {
@@ -294,8 +294,8 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Returns whether an endpoint at `own` can reach the peer's IP version; an endpoint at all IPv6
-/// addresses reaches both.
+/// Returns whether an endpoint at `own` can reach the peer's IP version; an endpoint bound to all
+/// IPv6 addresses reaches both versions.
 pub(crate) fn reaches(own: SocketAddr, peer: SocketAddr) -> bool {
     own.is_ipv4() == peer.is_ipv4() || own.is_ipv6() && own.ip().is_unspecified()
 }
@@ -307,8 +307,8 @@ fn needs_zone(ip: Ipv6Addr) -> bool {
 }
 
 /// A peer of a connectionless endpoint: the address at which it listens, and the index of its
-/// context there (`fi_rx_addr`; `fi_av(3)`). An endpoint that is not scalable is context 0 of its
-/// address.
+/// context at that address (`fi_rx_addr`; `fi_av(3)`). An endpoint that is not scalable is context
+/// 0 of its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PeerAddr {
     /// In its [canonical] form.
@@ -334,7 +334,7 @@ impl fmt::Display for PeerAddr {
 /// The name of an authorization key in an [`AddressVector`](crate::AddressVector) (the `fi_addr_t`
 /// of `fi_av_insert_auth_key`; `fi_av(3)`).
 ///
-/// It stands for all peers that prove the key. Never reused within a process.
+/// The name stands for all peers that prove the key. It is never reused within a process.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// The certificates by which a peer has proven its identity: its own first, then those that lead to
-/// an authority.
+/// The certificates with which a peer has proven its identity: its own certificate first, then the
+/// chain to an authority.
 ///
-/// What was verified, and how, depends on the application's configuration.
+/// The application's configuration decides which checks the certificates have passed.
 ///
 /// ```
 /// use tokio_fabric::eq::ConnRequest;
@@ -24,7 +24,7 @@ use bytes::Bytes;
 pub struct PeerCertificates(Arc<[Bytes]>);
 
 impl PeerCertificates {
-    /// `None` if the peer showed none.
+    /// `None` if the peer presented no certificates.
     #[cfg_attr(
         not(feature = "tls"),
         allow(dead_code, reason = "without TLS none are shown")

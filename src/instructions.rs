@@ -1,6 +1,6 @@
-//! The steps of a message's path whose instructions are counted (`benches/instructions`). Not a
-//! public interface: it is built only with the private feature `__instructions`, and may change at
-//! any time.
+//! Steps of a message's path, for a benchmark that counts their instructions
+//! (`benches/instructions`). Not a public interface: it is built only with the private feature
+//! `__instructions`, and may change at any time.
 
 use std::collections::VecDeque;
 use std::hint::black_box;

@@ -55,10 +55,10 @@ pub const RX_CTX_BITS_MAX: u32 = 6;
 /// Contexts per scalable endpoint (`max_ep_tx_ctx` and `max_ep_rx_ctx` of `fi_domain(3)`).
 /// Value: 64.
 pub const EP_CONTEXTS_MAX: usize = 1 << RX_CTX_BITS_MAX;
-/// Turns that a domain with manual progress takes when its last handle is dropped, to send what the
-/// sockets accept without waiting. Each turn fills a socket's buffer at most.
+/// Turns that a domain with manual progress takes when its last handle is dropped, to send the
+/// bytes that the sockets accept without waiting. Each turn fills a socket's buffer at most.
 pub(crate) const MANUAL_END_TURNS: usize = 64;
-/// How long a waiting task that was asked to drive may take to do so before all others are asked.
+/// How long a waiting task that was woken to drive may take to do so before all others are woken.
 /// It is far longer than a runtime takes to poll a task, so that one message wakes one task.
 pub(crate) const MANUAL_ANSWER_MAX: Duration = Duration::from_millis(10);
 /// Ready sockets reported by one poll; the next poll reports others.
@@ -76,7 +76,7 @@ pub(crate) const CQ_COUNT_MAX: usize = EP_COUNT_MAX;
 /// Endpoints, and contexts, per domain: the default of `fs.nr_open`, which limits a process's
 /// descriptors.
 pub(crate) const EP_COUNT_MAX: usize = 1 << 20;
-/// Counters per domain: as many for each endpoint as can be bound to it.
+/// Counters per domain: six for each endpoint, the most that can be bound to it.
 pub(crate) const CNTR_COUNT_MAX: usize = 6 * EP_COUNT_MAX;
 /// Memory regions per domain: 16 for each endpoint. At this count the table alone takes gigabytes.
 pub(crate) const MR_COUNT_MAX: usize = 16 * EP_COUNT_MAX;
@@ -92,13 +92,13 @@ pub const CACHE_COUNT_DEFAULT: usize = 1024;
 /// Registrations in use that a cache skips at most while it searches for one to evict. It bounds
 /// the cost of a miss in a cache whose entries are in use.
 pub const CACHE_EVICTION_LOOKS_MAX: usize = 64;
-/// A cache removes registrations whose memory has no other owner left as soon as it holds this many
-/// registrations more than twice the number after the last such sweep.
+/// A sweep of a cache removes registrations whose memory has no other owner left. It begins once
+/// the number of registrations exceeds twice the number after the last sweep by more than this.
 pub const CACHE_SWEEP_COUNT_MIN: usize = 16;
 /// As [`CACHE_SWEEP_COUNT_MIN`], for the bytes that are registered. Value: 1 MiB.
 pub const CACHE_SWEEP_BYTES_MIN: usize = 1 << 20;
-/// Buffers that a cache merges into one region at most. Each adds a little to the cost of every
-/// transfer of the region.
+/// Buffers that a cache merges into one region at most. Each buffer adds a little to the cost of
+/// every transfer of the region.
 pub const CACHE_PIECES_MAX: usize = 64;
 /// Notices of unmapped memory that are kept for a cache until it takes them; any more are replaced
 /// by one notice for all addresses. The list is copied to the stack: 2 KiB.
@@ -109,8 +109,8 @@ pub(crate) const WATCH_READERS_MAX: usize = 64;
 /// Messages read from userfaultfd by one `read`: 512 bytes on the thread's stack.
 pub(crate) const WATCH_MESSAGES_PER_READ: usize = 16;
 /// Authorization keys per connectionless endpoint (`max_ep_auth_key` of `fi_domain(3)`). A
-/// connection request does not name its key, so the proof is checked against each of them, which
-/// takes about half a microsecond per key: at most 30 µs per request of an unknown peer.
+/// connection request does not name its key, so the proof is checked against each key, which takes
+/// about half a microsecond per key: at most 30 µs per request of an unknown peer.
 pub const EP_AUTH_KEY_MAX: usize = 64;
 /// Keys of deregistered regions that a domain remembers. An operation that arrives just after its
 /// region was deregistered is thus not counted as an attempt to guess a key. A region that was
@@ -135,8 +135,8 @@ pub const BLOCKING_TURN_MAX: Duration = Duration::from_millis(1);
 /// it was dropped, and other registrations have their turn. A processor that clears 4 GB/s takes
 /// about 4 ms for one. Value: 16 MiB.
 pub const FAULT_CHUNK: usize = 16 << 20;
-/// Bytes of an address range whose pages are checked before an access; of a longer range only the
-/// beginning. A page takes about 0.1 µs, so this many bytes take 0.1 ms.
+/// Largest number of bytes whose pages are checked before an access; only the beginning of a longer
+/// range is checked. A page takes about 0.1 µs, so this many bytes take 0.1 ms.
 pub(crate) const PROBE_BYTES_MAX: usize = READ_DATA_MAX;
 /// Pages whose state one `mincore` reports, into an array on the stack.
 pub(crate) const RESIDENT_PAGES_PER_CALL: usize = 1024;
@@ -171,8 +171,8 @@ pub const RENDEZVOUS_MIN_DEFAULT: usize = 64 << 10;
 /// Default of `min_multi_recv` (`FI_OPT_MIN_MULTI_RECV` of `fi_endpoint(3)`), in bytes: a buffer
 /// for several messages completes when less space than this is left.
 pub const MULTI_RECV_FREE_MIN_DEFAULT: usize = 64;
-/// Read requests of one peer that may wait for their responses. It limits what a hostile peer can
-/// make this side keep.
+/// Read requests of one peer that may wait for their responses. This limits the memory that a
+/// hostile peer can make this side keep.
 pub const READ_REQUESTS_MAX: usize = 4096;
 /// Payload bytes per frame of a read response between extended peers. When a region is revoked in
 /// the middle of a frame, the rest of that frame is sent in vain, so frames are not longer; 16
@@ -188,10 +188,10 @@ pub const REFUSALS_PERIOD: Duration = Duration::from_secs(60);
 /// Length below which a list with lazily removed entries is not swept. Sweeping whenever a list has
 /// doubled costs O(1) per insertion; short lists are not worth it.
 pub(crate) const STALE_ENTRIES_MIN: usize = 64;
-/// Number of records whose memory a thread keeps for later operations when their own have ended.
-/// Operations are usually awaited on the thread that posted them, so a few serve many.
+/// Number of ended operations whose records a thread keeps for later operations. Operations are
+/// usually awaited on the thread that posted them, so a few records serve many operations.
 pub(crate) const RECORDS_PER_THREAD_MAX: usize = 256;
-/// Size of such memory in bytes: that of an operation's record.
+/// Size of an operation's record, in bytes.
 pub(crate) const RECORD_SIZE: usize = 384;
 
 /// Bytes of device memory that are copied at a time, through a buffer in host memory. If the copy
@@ -215,10 +215,10 @@ pub(crate) const PROCESSOR_CHECK_TURNS: u8 = 64;
 pub const GATHER_FRAMES_MAX: usize = 64;
 /// Spans per system call: two per gathered frame. The kernel accepts 1024.
 pub(crate) const SPAN_LIST_MAX: usize = 128;
-/// Bytes of the header of an injected message: one with CQ data and a tag has as many.
+/// Largest header of an injected message, in bytes: with CQ data and a tag.
 pub(crate) const INJECTED_HEADER_MAX: usize = 32;
-/// Sent bytes at the front of the queue of injected messages at which the rest is moved to the
-/// front.
+/// When this many bytes at the front of the queue of injected messages are sent, the rest moves to
+/// the front.
 pub(crate) const INJECTED_COMPACT_MIN: usize = 4096;
 /// Bytes of a staging buffer: room for several hundred small frames per system call. Value: 64 KiB.
 pub const STAGE_SIZE: usize = 64 << 10;
@@ -232,28 +232,29 @@ pub const DIRECT_RECEIVE_MIN: usize = 16 << 10;
 /// Bytes per direct receive or send: 0.3 ms for a processor that moves 3 GB/s. A quarter of this
 /// size took 16 % more CPU time per byte of large messages and RMA. Value: 1 MiB.
 pub const DIRECT_PIECE_MAX: usize = 1 << 20;
-/// Bytes of the ring of one direction between two processes of one host: more than two wake-ups'
-/// worth of what a processor copies meanwhile. A quarter of it moved a fourth as many bytes.
-/// Value: 1 MiB.
+/// Bytes of the shared ring of one direction between two processes of one host: more than a
+/// processor copies during two wake-ups. A ring of a quarter of this size moved a quarter of the
+/// bytes. Value: 1 MiB.
 pub const LOCAL_RING_LEN: usize = 1 << 20;
 pub(crate) const LOCAL_RING_LEN_MIN: usize = 64 << 10;
 pub(crate) const LOCAL_RING_LEN_MAX: usize = 4 << 20;
-/// Bytes that are written to a ring before the reader sees them, and read before the writer sees
-/// their place: the two sides copy at the same time.
+/// The writer of a ring publishes bytes, and the reader frees room, in pieces of this many bytes:
+/// thus both sides copy at the same time.
 pub(crate) const LOCAL_PIECE_LEN: usize = 64 << 10;
-/// How long one step may take by which two processes come to share memory.
+/// Time limit of each step with which two processes set up shared memory.
 pub(crate) const LOCAL_STEP_MAX: Duration = Duration::from_secs(2);
-/// By how much less traffic the side that has accepted expects to be asked for shared memory.
+/// The side that accepted the connection expects a request for shared memory after the traffic at
+/// which the other side asks, divided by this number.
 pub(crate) const LOCAL_EXPECTS_EARLIER: u64 = 2;
-/// How long a side pauses that meets its peer too early, and how often.
+/// How long a side pauses if its peer is not ready yet, and how often.
 pub(crate) const LOCAL_PAUSE: Duration = Duration::from_millis(25);
 pub(crate) const LOCAL_PAUSES_MAX: usize = 20;
-/// Connections of one domain that go through shared memory, at most.
+/// Largest number of one domain's connections that go through shared memory.
 pub const LOCAL_CONNECTIONS_MAX: usize = 64;
 /// How often a connection must have sent and received before it asks for shared memory.
 pub(crate) const LOCAL_TRAFFIC_MIN: u64 = 64;
-/// How often a receiver that is faster than its sender is woken for a large payload, at least: each
-/// time an eighth of it has arrived, or [`DIRECT_PIECE_MAX`]. The sender pays for wake-ups too.
+/// Smallest number of wake-ups for a large payload, if the receiver is faster than the sender: one
+/// each time an eighth of the payload, or [`DIRECT_PIECE_MAX`], arrives. The sender pays too.
 pub(crate) const WAKES_PER_PAYLOAD: u64 = 8;
 /// Smallest number of bytes that a receiver waits for before it is woken. Payloads of less than 512
 /// KiB, of which an eighth is less, wake it with the first bytes.
@@ -271,21 +272,21 @@ pub(crate) const TLS_WAKE_BYTES_MIN: u32 = 256 << 10;
 /// ready connection waits for no more than this, plus one piece ([`DIRECT_PIECE_MAX`]) per
 /// direction. Value: 1 MiB.
 pub const TURN_BYTES_MAX: usize = 1 << 20;
-/// Frames of a peer whose acks wait while more bytes of it come: one ack for several frames saves
-/// system calls and wake-ups on both sides. A peer that has more frames under way loses no time.
+/// Frames of a peer whose acks may wait while more of its bytes arrive: one ack for several frames
+/// saves system calls and wake-ups on both sides. A peer with more frames in flight loses no time.
 pub(crate) const ACKS_WAITING_MAX: u64 = 4;
 /// As [`TURN_BYTES_MAX`], in time: for work with few bytes, such as a thousand small messages.
 /// Value: 200 µs.
 pub const TURN_TIME_MAX: Duration = Duration::from_micros(200);
-/// What a step of a driver (a system call, a turn, a heartbeat) counts at least, in bytes of
-/// [`TURN_BYTES_MAX`]: as many as are copied in one or two microseconds. Value: 4 KiB.
+/// Smallest number of bytes that a step of a driver (a system call, a turn, a heartbeat) counts
+/// against [`TURN_BYTES_MAX`]: as many as are copied in one or two microseconds. Value: 4 KiB.
 pub const STEP_BYTES: usize = 4 << 10;
 /// How long one poll of a spinning driver (`busy_poll`) that found nothing keeps polling before it
 /// yields. A round through the runtime takes almost a microsecond; other tasks wait no longer than
 /// this.
 pub(crate) const SPIN_WINDOW: Duration = Duration::from_micros(3);
-/// How many polls in a row a spinning driver that finds something has before the runtime polls its
-/// reactor, which takes half a microsecond. Others' sockets wait for so many.
+/// How many polls in a row a spinning driver that finds work has before the runtime polls its
+/// reactor, which takes half a microsecond. Sockets of other tasks wait for that many polls.
 pub(crate) const SPIN_ROUNDS_MAX: u32 = 8;
 /// How long a receive context must be idle before it frees the memory that it keeps for arriving
 /// messages.
@@ -316,9 +317,9 @@ pub(crate) const LIVENESS_PEER_INTERVAL_DEFAULT: Duration = Duration::from_secs(
 /// interval: with a shorter one there would be no time left to probe again.
 pub(crate) const LIVENESS_SHARED_RATIO_MIN: u32 = 8;
 /// Consecutive idle intervals in which data from other connections to the same domain counts as a
-/// sign that a connection's peer is alive. Then the connection sends a probe of its own: this
-/// limits how long a process that claims another's incarnation can hide that one's death, and
-/// connections that share still send only 1/64 of the probes.
+/// sign that a connection's peer is alive. Then the connection sends a probe of its own. This
+/// limits how long a process that claims another process's incarnation can hide that process's
+/// death; connections that share still send only 1/64 of the probes.
 pub const SHARED_INTERVALS_MAX: u32 = 64;
 /// Shortest step of the heartbeat timer. Due times are rounded up to a step, which is 1/64 of the
 /// interval, so that many connections share a wake-up.
@@ -341,8 +342,8 @@ pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// 64 KiB, and only one of them, the certificate chain, is long.
 #[cfg(feature = "tls")]
 pub(crate) const TLS_HANDSHAKE_SIZE_MAX: usize = 128 << 10;
-/// Bytes sealed at a time: eight records. Sealed bytes are always sent, so this is also how far a
-/// batch that is withdrawn may have got.
+/// Bytes sealed at a time: eight records. Sealed bytes are always sent, so a batch that is
+/// withdrawn may have sent this many bytes.
 #[cfg(feature = "tls")]
 pub(crate) const TLS_SEAL_MAX: usize = 8 * TLS_RECORD_MAX;
 /// Bytes of plaintext per record. With the 22 bytes that TLS 1.3 adds (header, type and tag) four
@@ -356,12 +357,12 @@ pub(crate) const TLS_EMPTY_RECORDS_MAX: u8 = 32;
 /// to send.
 #[cfg(feature = "tls")]
 pub(crate) const TLS_KEY_UPDATES_MAX: u8 = 32;
-/// Bytes of a handshake message after the handshake, of which tickets are the longest; the limit
-/// that rustls has within the handshake.
+/// Largest handshake message accepted after the handshake, in bytes; rustls has the same limit
+/// within the handshake. Tickets are the longest of these messages.
 #[cfg(feature = "tls")]
 pub(crate) const TLS_MESSAGE_SIZE_MAX: usize = 0xffff;
-/// Default limit per listener of connections whose request is not complete yet. More that come at
-/// once wait in the kernel's backlog.
+/// Default limit per listener of connections whose request is not complete yet. Further connections
+/// wait in the kernel's backlog.
 pub const HALF_OPEN_MAX_DEFAULT: usize = 1024;
 /// Connections that the kernel queues for a listener, which it limits to `net.core.somaxconn`. A
 /// burst of connects must fit: a peer that is refused retries only after a second.
@@ -369,35 +370,35 @@ pub(crate) const LISTEN_BACKLOG: u16 = 4096;
 /// Connections accepted per poll, so that a burst does not delay the requests that are already
 /// here.
 pub(crate) const ACCEPTS_PER_POLL: usize = 64;
-/// Ticks without a decision after which accepting pauses no more at the limit of half-open
-/// connections. Together they are half of the time of a handshake, 5 s by default: what silent
-/// strangers can delay the connections of others, and what the clients of a crowd may take until
-/// the first of them sends its request.
+/// Ticks without a decision after which accepting no longer pauses at the limit of half-open
+/// connections. Together they are half of the handshake's time limit, 5 s by default. Silent
+/// strangers can delay other connections by this time, and the clients of a crowd may take this
+/// long until the first of them sends its request.
 pub(crate) const ACCEPT_PAUSE_TICKS_SILENT: u32 = 10;
-/// Ticks of all pauses after which there are none for [`EVICTING_TIME`]: 30 s by default, within
-/// which a crowd of thousands has connected.
+/// Ticks of all pauses together after which accepting does not pause for [`EVICTING_TIME`]: 30 s by
+/// default, within which a crowd of thousands has connected.
 pub(crate) const ACCEPT_PAUSE_TICKS: u32 = 60;
-/// How long the oldest half-open connections are evicted instead, so that pauses are a small share
-/// of the time, whatever strangers do. Value: 5 min.
+/// How long the oldest half-open connections are evicted instead of pausing, so that pauses are a
+/// small share of the time, whatever strangers do. Value: 5 min.
 pub(crate) const EVICTING_TIME: Duration = Duration::from_secs(300);
-/// Peers that a listener logs per second, of those whose certificates are rejected.
+/// Peers with rejected certificates that a listener logs per second.
 pub(crate) const UNAUTHORIZED_LOGGED_PER_SECOND: u32 = 10;
 /// How long accepting pauses when the process has no descriptors left.
 pub(crate) const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
-/// How long a process has had no descriptors before peers are refused that wait to be accepted.
+/// How long a process has had no descriptors before it refuses peers that wait to be accepted.
 pub(crate) const REFUSE_AFTER: Duration = Duration::from_secs(1);
 /// How long a rejected peer may take to read the rejection.
 pub(crate) const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a graceful close waits without any progress for queued frames, their answers and the
 /// peer's agreement; then as long again for the peer's end of stream. Also how long operations wait
-/// for a peer that has ended its stream while the application takes nothing of what came before
-/// that, for want of receives or of room in a completion queue. Value: 5 s.
+/// for a peer that has ended its stream, while the application takes none of the earlier messages
+/// because it posts no receives or a completion queue is full. Value: 5 s.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after a close the bytes that a plain peer still sends are read and discarded. Otherwise
 /// a TCP reset could discard our last bytes at the peer. Value: 2 s.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes that are discarded in this way at most ([`LINGER_TIMEOUT`]), in case the peer keeps
-/// sending. Value: 16 MiB.
+/// Largest number of bytes that are discarded in this way ([`LINGER_TIMEOUT`]), in case the peer
+/// keeps sending. Value: 16 MiB.
 pub const LINGER_BYTES_MAX: usize = 16 << 20;
 
 // Connectionless endpoints and their peers.
@@ -407,7 +408,7 @@ pub const LINGER_BYTES_MAX: usize = 16 << 20;
 pub const RDM_CONNECT_DEADLINE_DEFAULT: Duration = Duration::from_secs(30);
 /// How long closing an endpoint waits for connections on which operations were posted.
 pub(crate) const RDM_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections of one peer that a post tries in turn when each has just closed.
+/// How many connections of one peer a post tries, one after the other, if each has just closed.
 pub(crate) const RDM_POST_ATTEMPTS: usize = 4;
 /// Attempts to hand a connection request to a peer's port when the port has just been replaced,
 /// before the request is dropped.
@@ -421,33 +422,34 @@ pub(crate) const RDM_REJECTIONS_MAX: u32 = 16;
 pub(crate) const RDM_RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(10);
 /// Longest pause before connecting again.
 pub(crate) const RDM_RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Peers that connected by themselves and to which nothing has been posted, unless set. A host,
-/// which can claim to listen on any number of ports, may have as many as are left for all others.
+/// Default limit of peers that connected by themselves and to which nothing has been posted. A
+/// host, which can claim any number of ports, may have as many such peers as are left for all other
+/// hosts.
 pub(crate) const RDM_STRANGERS_MAX_DEFAULT: usize = 65_536;
-/// Unreachable peers that are remembered, so that what is posted to them fails at once.
+/// Unreachable peers that are remembered, so that operations posted to them fail at once.
 pub(crate) const RDM_UNREACHABLE_MAX: usize = 4096;
-/// How long an attempt of a host that claims to be a peer, without proof, may take while a post
-/// waits for that peer or another attempt makes the same claim. A handshake takes two round trips.
-/// Time in which this side was late does not count; the endpoint's task counts it, then the driver
-/// does so again.
+/// Time limit of a connection attempt by a host that claims, without proof, to be a peer, while a
+/// post waits for that peer or another attempt makes the same claim. A handshake takes two round
+/// trips. Time in which this side was late does not count. The endpoint's task measures the time,
+/// then the driver measures it again.
 pub(crate) const RDM_CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
 /// Parts into which [`RDM_CLAIM_TIMEOUT`] is divided. A part at whose end this side is late by half
 /// a part or more is not counted.
 pub(crate) const RDM_CLAIM_PARTS: u32 = 4;
-/// How long verifying such a claim may take.
+/// How long verifying such a claim may take ([`RDM_CLAIM_TIMEOUT`]).
 pub(crate) const RDM_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Claims verified at the same time.
 pub(crate) const RDM_CHECKS_MAX: usize = 64;
-/// How often an idle connection is examined per idle time, which can thus be exceeded by a quarter.
+/// Checks of an idle connection per idle time, which can thus be exceeded by a quarter.
 pub(crate) const RDM_IDLE_CHECKS: u32 = 4;
-/// Peers of a connectionless endpoint that the application has asked for, at which they are first
-/// looked through for addresses that were removed since.
+/// When the application has asked a connectionless endpoint for this many peers, the endpoint first
+/// searches them for addresses that have been removed.
 pub(crate) const RDM_UNPIN_MIN: usize = 64;
-/// Addresses without a port, of peers that the application has not inserted, that are remembered so
-/// that such a peer keeps its name when it connects again. The host with the most is evicted first.
+/// Remembered addresses, without a port, of peers that the application has not inserted, so that
+/// such a peer keeps its name when it reconnects. The host with the most loses addresses first.
 pub(crate) const RDM_STRANGERS_MAX: usize = 16_384;
-/// Peers that connected and disconnected again without being read, remembered per reader. The
-/// oldest of the host with the most is evicted first. As many as [`RDM_STRANGERS_MAX`].
+/// Peers remembered per reader that connected and disconnected again before the reader read them.
+/// The oldest peer of the host with the most is evicted first. As many as [`RDM_STRANGERS_MAX`].
 pub(crate) const RDM_UNREAD_STRANGERS_MAX: usize = 16_384;
 
 // Address vectors.
@@ -470,7 +472,7 @@ pub(crate) const SHARED_AV_RECORDS_PER_READ: usize = 1024;
 
 /// Datagrams per system call: about as many as a busy socket has ready in a turn.
 pub(crate) const DATAGRAMS_PER_CALL: usize = 32;
-/// What such a call counts against the budget of a turn, in bytes: about what its datagrams
+/// Bytes that such a call counts against the budget of a turn: about as many as its datagrams
 /// contain.
 pub(crate) const DATAGRAM_CALL_BYTES: usize = 64 << 10;
 /// Staging buffers per receive call when more datagrams arrive than receives are posted.
@@ -513,42 +515,42 @@ mod ring {
     pub(crate) const RING_COMPLETIONS: u32 = 4096;
     /// Rounds per poll of the driver before other tasks have their turn.
     pub(crate) const RING_ROUNDS_PER_DRIVE: usize = 4;
-    /// Completions handled per round. What they cause (stopping a receive that no link reads from)
-    /// is submitted before more are handled, so that a flood ends.
+    /// Completions handled per round. Submissions that they cause (such as stopping a receive that
+    /// no link reads from) are made before more are handled, so that a flood ends.
     pub(crate) const RING_COMPLETIONS_PER_ROUND: usize = 64;
     /// Consecutive attempts to submit. Each submits at least one entry unless it is interrupted.
     pub(crate) const RING_SUBMIT_ATTEMPTS: usize = 16;
     /// Pause between two attempts while the kernel is short of memory.
     pub(crate) const RING_RETRY_PAUSE: Duration = Duration::from_millis(1);
     /// How long the kernel may refuse to enter a ring (out of memory, or interrupted) before all
-    /// its operations fail. Such a refusal is either over within moments or permanent. It is
+    /// its operations fail. Such a refusal is either over within moments or permanent. The limit is
     /// shorter than the time after which a peer that waits for this side declares it dead, so that
     /// operations end with the true reason.
     pub(crate) const RING_REFUSAL_MAX: Duration = Duration::from_secs(1);
-    /// How many times it refuses at least within that time: a process that did not run for a second
-    /// has tried only twice.
+    /// Smallest number of refusals, besides the time [`RING_REFUSAL_MAX`], before all operations
+    /// fail: a process that did not run for a second has tried only twice.
     pub(crate) const RING_REFUSALS_MIN: usize = 100;
     /// How long dropping a ring waits for its operations to end. Cancelling an operation of a
     /// socket takes microseconds; anything longer is a malfunction.
     pub(crate) const RING_REAP_TIMEOUT: Duration = Duration::from_millis(500);
     /// As [`RING_REAP_TIMEOUT`], for a ring that has failed: its driver waits meanwhile.
     pub(crate) const RING_REAP_TIMEOUT_FAILED: Duration = Duration::from_millis(100);
-    /// Interval at which that wait polls.
+    /// Interval at which the drop of a ring polls for completions.
     pub(crate) const RING_REAP_STEP: Duration = Duration::from_millis(1);
     /// Records of operations (a list of spans each, 1 KiB) kept for reuse. Without them each send
     /// or direct receive through the ring would allocate one.
     pub(crate) const RING_SPARE_MAX: usize = 64;
     /// Consecutive completions harvested by a thread other than the one that completed them after
-    /// which a receive is submitted again. Its two system calls cost about as much as two such
-    /// completions.
+    /// which a receive is submitted again. The two system calls of a new receive cost about as much
+    /// as two such completions.
     pub(crate) const RING_STRAYS_MAX: u8 = 8;
     /// Bytes in a completion slot at which its receive is stopped. A connection that is not read
     /// holds this much, plus what the kernel adds until the stop.
     pub(crate) const RING_ARRIVED_MAX: usize = 2 * STAGE_SIZE;
     /// Connections waiting in a completion slot at which accepting is stopped.
     pub(crate) const RING_ACCEPTED_MAX: usize = 64;
-    /// Readable connections per drive from which on their sends are gathered. With fewer, gathering
-    /// saves nothing measurable and adds latency.
+    /// Readable connections per drive from which on their sends are gathered. With fewer
+    /// connections, gathering saves nothing measurable and adds latency.
     pub(crate) const RING_ACTIVE_MIN: usize = 4;
     /// Consecutive drives with fewer connections after which sends are no longer gathered. The
     /// bytes of many connections arrive unevenly.
@@ -560,27 +562,27 @@ mod ring {
     /// Buffers that may wait for their links. Beyond that, data is copied out of its buffer at
     /// once, so that slow links cannot take the buffers from the others.
     pub(crate) const RING_BUFFERS_HELD_MAX: u16 = 384;
-    /// Bytes per buffer. Larger data is usually the payload of a direct receive. Only pages that
-    /// data arrives in are touched.
+    /// Bytes per buffer. Larger data is usually the payload of a direct receive. Only pages in
+    /// which data arrives are touched.
     pub(crate) const RING_BUFFER_SIZE: usize = 16 << 10;
     /// Consecutive staged receives after which the next one is a multishot. A direct receive has to
     /// stop the multishot, which costs more than it saves if the two alternate.
     ///
     /// Measured on loopback, 64-byte ping-pong in one thread: 16.6 µs per round trip with
-    /// multishot, 19.9 without. A multishot that is armed in front of 1 MiB payloads makes them go
-    /// through staging buffers, which halves their rate.
+    /// multishot, 19.9 without. If a multishot is armed when 1 MiB payloads arrive, they go through
+    /// staging buffers, which halves their rate.
     pub(crate) const RING_STAGES_BEFORE_MULTISHOT: u8 = 8;
 }
 
 const _: () = assert!(HEADER_SIZE_MAX == 16 + 8 + RMA_IOV_LIMIT * 24);
 const _: () = assert!(DIRECT_RECEIVE_MIN <= STAGE_SIZE);
 const _: () = assert!(SPAN_LIST_MAX >= 2 * GATHER_FRAMES_MAX);
-// The count of keys left is a byte.
+// The number of keys left in the pool is stored in a byte.
 const _: () = assert!(KEY_POOL_LEN <= 255);
 const _: () = assert!(ERR_DATA_SIZE_MAX >= CM_DATA_SIZE_MAX);
 
-/// One in this many operations of a connection is timed (feature `metrics`): two readings of the
-/// clock, about 50 ns, then add less than a nanosecond per operation.
+/// One in this many operations of a connection is timed (feature `metrics`): the two readings of
+/// the clock, about 50 ns, thus add less than a nanosecond per operation.
 #[cfg(feature = "metrics")]
 pub(crate) const LATENCY_SAMPLE_EVERY: u32 = 64;
 

@@ -3,9 +3,9 @@
 //!
 //! [`block_on`] runs a future and the driver of a domain on the calling thread. Where the system
 //! permits io_uring, the thread sleeps in the domain's ring: one system call submits what was
-//! posted, waits, and takes what has completed, and no wake-up of a task or thread comes between.
-//! Elsewhere it sleeps in the epoll of a Tokio runtime. Several threads with a domain each use
-//! several processors.
+//! posted, waits, and takes what has completed, and no task or thread needs to be woken in between.
+//! Elsewhere it sleeps in the epoll of a Tokio runtime. To use several processors, start several
+//! threads with one domain each.
 //!
 //! The future may await anything. Operations of its domain are fast. Tokio's timers, sockets and
 //! tasks (`tokio::spawn`) run in a Tokio runtime that the call creates. If the thread sleeps in a
@@ -57,20 +57,20 @@ use crate::transport::is_within_block_on;
 /// await [`Domain::close`] in the future.
 ///
 /// While the future is polled, the domain makes no progress: code that blocks stops the domain, and
-/// with it the peers. Tokio's cooperative budget holds for the future and for the tasks of
+/// with it the peers. Tokio's cooperative budget applies to the future and to the tasks of
 /// [`spawn`].
 ///
 /// If the driver ends first (the domain is closed, or the ring is lost), the future continues
 /// without it.
 ///
 /// # Panics
-/// In asynchronous code of Tokio's, as Tokio's own `block_on`; the domain is untouched then. A
+/// When called in asynchronous code, as Tokio's own `block_on`; the domain is then unchanged. A
 /// panic of the future propagates out of this call, once the tasks and the driver have ended.
 ///
 /// # Errors
 /// - [`ErrorKind::InvalidArgument`] if the domain has another driver.
-/// - [`ErrorKind::BadState`] if the domain was given to a `block_on` before, or within another
-///   `block_on` of this module.
+/// - [`ErrorKind::BadState`] if the domain was given to a `block_on` before, or if called within
+///   another `block_on` of this module.
 /// - [`ErrorKind::LimitReached`] if no descriptor or thread is left for Tokio's runtime, and
 ///   [`ErrorKind::System`] if the ring cannot be started. The domain has ended then.
 pub fn block_on<F: Future>(domain: &Domain, future: F) -> Result<F::Output> {
@@ -81,7 +81,7 @@ pub fn block_on<F: Future>(domain: &Domain, future: F) -> Result<F::Output> {
     waiting.block_on(future)
 }
 
-/// Starts a task on this thread, which runs concurrently with the future of [`block_on`]. The task
+/// Starts a task that runs on this thread, concurrently with the future of [`block_on`]. The task
 /// need not be `Send`.
 ///
 /// # Cancel safety

@@ -1,5 +1,5 @@
-//! Log events that arise while a lock is held, and are emitted once it is released. A subscriber is
-//! the user's code: it may query the object that the event is about, and may panic.
+//! Log events that arise while a lock is held. They are emitted once the lock is released. A
+//! subscriber is the user's code: it may query the object that the event is about, and may panic.
 //!
 //! Events are held per thread. Each port's lock emits them as it is released, and so does each poll
 //! of a driver and of a listener.
@@ -14,9 +14,9 @@ use tracing::Level;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 thread_local! {
-    /// Separate from the events, so that checking for events costs one comparison.
+    /// Whether `HELD` has events to emit; a flag, so that the check costs one comparison.
     static HAS_HELD: Cell<bool> = const { Cell::new(false) };
-    /// Events that a subscriber's own calls cause meanwhile are emitted after the current event.
+    /// Set during an emission: events that a subscriber's calls cause wait for its end.
     static IS_EMITTING: Cell<bool> = const { Cell::new(false) };
     static HELD: RefCell<VecDeque<Box<dyn FnOnce()>>> = const { RefCell::new(VecDeque::new()) };
 }
@@ -61,8 +61,8 @@ fn emit_all() {
     }
 }
 
-/// Ends the emission, even if a subscriber has panicked: the events after that one are emitted
-/// later.
+/// Ends the emission when dropped, even if a subscriber has panicked: the events that remain are
+/// emitted later.
 struct Emitting;
 
 impl Drop for Emitting {
@@ -78,14 +78,14 @@ impl Drop for Emitting {
 #[derive(Debug, Default)]
 pub struct LogRate {
     begun: Option<Instant>,
-    /// Events since then that were logged, and that were not.
+    /// Events since `begun` that were logged, and that were left out.
     logged: u32,
     left_out: u64,
 }
 
 impl LogRate {
-    /// Returns the number of events that were left out before this one, if no more than `most` are
-    /// logged per second; `None`: so is this one.
+    /// Returns the number of events that were left out before this event. `None`: this event is
+    /// left out too, since `most` events have been logged this second.
     pub fn admit(&mut self, now: Instant, most: u32) -> Option<u64> {
         let second = Duration::from_secs(1);
         let is_over = |begun| now.saturating_duration_since(begun) >= second;

@@ -1,4 +1,4 @@
-//! The error of a call that took buffers, which it returns.
+//! The error of a call that took buffers; it returns them.
 
 use std::{fmt, io};
 
@@ -100,7 +100,7 @@ debug_fields!([B] Failed<B>, self => error: self.error, has_buffers: self.buffer
 
 impl<B> std::error::Error for Failed<B> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // This error shows the other one's text itself: as a source it would be shown twice.
+        // `Display` shows the inner error's text already: as a source it would be shown twice.
         self.error.source()
     }
 }

@@ -1,4 +1,4 @@
-//! Which way the bytes of a connection go, and why not another.
+//! The path of a connection's bytes, and why it is not shared memory.
 
 use std::fmt;
 
@@ -8,23 +8,23 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LocalPath {
-    /// Once a connection has carried some traffic, if both ends allow it and are processes of one
-    /// user, in one network namespace of one host. If anything is lacking, the connection stays on
-    /// TCP. The default.
+    /// A connection uses shared memory once it has carried some traffic, if both ends allow it and
+    /// are processes of one user, in one network namespace of one host. Otherwise the connection
+    /// stays on TCP. The default.
     #[default]
     Auto,
     /// Never: all bytes go through TCP.
     Off,
 }
 
-/// Which way the bytes of a connection go: [`Endpoint::path`](crate::Endpoint::path).
+/// The path of a connection's bytes: [`Endpoint::path`](crate::Endpoint::path).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Path {
-    /// Through shared memory, both ways. The TCP connection below is still open, and reports when
-    /// the peer is gone.
+    /// Through shared memory, both ways. The TCP connection is still open, and reports when the
+    /// peer is gone.
     Local,
-    /// Through TCP, or whatever else the backend is made of.
+    /// Through TCP, or through the pipes of the `loopback` backend.
     Network(NotLocal),
 }
 
@@ -50,21 +50,21 @@ impl fmt::Display for Path {
 pub enum NotLocal {
     /// There is no connection.
     NotConnected,
-    /// This side does not allow it ([`LocalPath::Off`]).
+    /// This side does not allow shared memory ([`LocalPath::Off`]).
     Off,
-    /// The backend has no such way: it is `loopback`, or the connection is secure.
+    /// Not possible here: the backend is `loopback`, or the connection is secure.
     Backend,
-    /// The peer does not offer it: it is not of this library, or does not allow it.
+    /// The peer does not offer shared memory: it does not allow it, or does not use this library.
     NotOffered,
     /// The peer is on another host.
     OtherHost,
-    /// It has not carried enough traffic yet, or both sides are about to change.
+    /// The connection has not carried enough traffic yet, or is about to change to shared memory.
     NotYet,
-    /// As many connections of the domain as may have shared memory have it
+    /// The domain's connections through shared memory have reached their limit
     /// ([`limits::LOCAL_CONNECTIONS_MAX`](crate::limits::LOCAL_CONNECTIONS_MAX)).
     Limit,
-    /// The two did not come to share memory: the peer is of another user or in another network
-    /// namespace, or memory or descriptors are lacking.
+    /// Setting up shared memory failed: the peer belongs to another user or another network
+    /// namespace, or the system has no memory or descriptors left.
     Failed(Error),
 }
 

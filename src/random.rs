@@ -1,5 +1,5 @@
-//! The source of random numbers: the operating system. Only the test kit can replace it by a seed,
-//! so that a test repeats; without the feature `test-util` this is not possible.
+//! The source of random numbers: the operating system. Only the test kit (feature `test-util`) can
+//! replace the system by a seed, so that a test repeats.
 
 #[cfg(any(test, feature = "test-util"))]
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,8 +23,8 @@ impl RandomSource {
         }
     }
 
-    /// Returns whether the numbers repeat with a seed. Then work that other threads do otherwise
-    /// becomes a task, since the order in which threads finish follows no seed.
+    /// Returns whether the numbers come from a seed. With a seed, work that otherwise runs on other
+    /// threads runs in a task, since a seed does not determine the order in which threads finish.
     pub(crate) fn is_seeded(&self) -> bool {
         #[cfg(any(test, feature = "test-util"))]
         return self.seeded.is_some();

@@ -1,5 +1,5 @@
-//! A slab whose keys contain a generation, so that a key that is kept too long finds nothing
-//! instead of the next entry of its slot.
+//! A slab whose keys contain a generation, so that a stale key finds nothing, instead of the next
+//! entry in its slot.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ struct SlabEntry<T> {
 /// Entries by [`Key`].
 pub(crate) struct Slab<T> {
     entries: Vec<SlabEntry<T>>,
-    /// Free slots; the one that was freed last is used first.
+    /// Free slots; the slot that was freed last is used first.
     free: Vec<u32>,
     next_generation: u32,
 }

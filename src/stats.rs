@@ -1,10 +1,10 @@
 //! Statistics of objects: plain values, returned by the `stats()` of each object.
 //!
-//! A *count* (`u64`, or the time of a count) only grows while the object lives; a *gauge* (`usize`)
-//! is how many there are at that moment. Rates are the difference of two readings. Reading takes
-//! the locks that the object's work takes, one after the other, so the fields of one reading are of
-//! nearly the same moment; for an endpoint with ten thousand peers it takes ten thousand locks.
-//! Counting costs an addition where a lock is held anyway.
+//! A *count* (`u64`, or a duration that is summed up) only grows while the object lives; a *gauge*
+//! (`usize`) is a current number. Subtract two readings to get a rate. A reading takes the locks of
+//! the object's parts one after the other, so its fields are nearly simultaneous; an endpoint with
+//! ten thousand peers has ten thousand such locks. Counting costs an addition under a lock that is
+//! held anyway.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -18,9 +18,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With the feature `serde` all of them implement `Serialize`. With the feature `metrics` they can
-//! be recorded through the crate of that name (`record_metrics`), and endpoints measure the time of
-//! one operation in 64.
+//! With the feature `serde` all statistics implement `Serialize`. With the feature `metrics` they
+//! can be recorded through the crate `metrics` (`record_metrics`), and endpoints measure the time
+//! of one operation in 64.
 
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -88,7 +88,7 @@ impl OperationCounts {
     }
 }
 
-/// Completed operations that this side posted, by kind, including those that were never accepted.
+/// Completed operations that this side posted, by kind, including those never accepted.
 ///
 /// A message that returns to the endpoint because its receive was dropped is counted with each
 /// receive that it completed.
@@ -107,7 +107,7 @@ impl OperationCounts {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct OperationStats {
-    /// Messages sent, injected ones among them.
+    /// Messages sent, including injected ones.
     pub sends: OperationCounts,
     /// Messages received; in a buffer for several messages, each one counts.
     pub receives: OperationCounts,
@@ -136,7 +136,7 @@ impl OperationStats {
         [sends, receives, writes, reads, atomics]
     }
 
-    /// The counts of this kind of operation, if this side posts such.
+    /// The counts of this kind of operation, if this side posts operations of this kind.
     #[inline]
     pub(crate) fn of(&mut self, operation: OperationKind) -> Option<&mut OperationCounts> {
         Some(match operation {
@@ -237,7 +237,7 @@ pub struct ReceiveStats {
     pub waiting: usize,
     /// Messages that arrived, or were announced, before a matching receive.
     pub unexpected_messages: usize,
-    /// What these messages count against the budget: their bytes, and an overhead for each.
+    /// Bytes that these messages count against the budget: payloads, and an overhead for each.
     pub unexpected_bytes: usize,
 }
 
@@ -258,9 +258,8 @@ pub struct ReceiveStats {
 pub struct ReceiveContextStats {
     /// Receives, and the messages that wait for them.
     pub receives: ReceiveStats,
-    /// Receives that have ended without a message, or with one of an endpoint that was closed
-    /// before. A receive that has got a message is counted by the endpoint whose connection brought
-    /// it.
+    /// Receives that have ended without a message, or with a message of an endpoint that was closed
+    /// before. Any other receive is counted by the endpoint whose connection delivered its message.
     pub ended: OperationCounts,
 }
 
@@ -291,8 +290,8 @@ pub struct EndpointStats {
     pub bytes_sent: u64,
     /// Bytes of frames that were received.
     pub bytes_received: u64,
-    /// Batches of frames that were passed to the backend: one system call or ring entry each, more
-    /// if a socket has no room.
+    /// Batches of frames that were passed to the backend. Each takes one system call or ring entry,
+    /// or more if a socket has no room.
     pub backend_sends: u64,
     /// How often the backend returned received bytes.
     pub backend_receives: u64,
@@ -300,8 +299,8 @@ pub struct EndpointStats {
     pub in_flight: usize,
     /// Operations for transmission that wait for room.
     pub waiting: usize,
-    /// Receives and unexpected messages; those of an endpoint with a shared receive context are the
-    /// context's.
+    /// Receives and unexpected messages. For an endpoint with a shared receive context, the context
+    /// counts them.
     pub receives: ReceiveStats,
     /// Bytes that may be sent to peers beyond the receives that they have reported, with the
     /// overhead of each message; for peers with this library's extension.
@@ -310,12 +309,12 @@ pub struct EndpointStats {
     pub stalls: u64,
     /// Established connections.
     pub connections: usize,
-    /// Of these, connections whose bytes go through shared memory both ways
+    /// Established connections whose bytes go through shared memory both ways
     /// ([`Path::Local`](crate::Path::Local)).
     pub connections_local: usize,
     /// Connections that were established so far.
     pub connects: u64,
-    /// Of these, connections to a peer to which there had been a connection before.
+    /// Connections established to a peer that had been connected before.
     pub reconnects: u64,
     /// Connections that ended with an error: they were lost, or could not be made.
     pub losses: u64,

@@ -1,8 +1,8 @@
-//! TLS between peers: the application's configuration, and what a connection proves about a peer.
+//! TLS between peers: the application's configuration, and the proven identity of a peer.
 //!
-//! With [`Hints::tls`](crate::Hints) (feature `tls`) every connection of the fabric uses TLS 1.3
-//! and nothing else: a listener accepts no peer without TLS, and no connection is made to a
-//! listener without it. `SECURITY.md` describes what this protects.
+//! With [`Hints::tls`](crate::Hints) (feature `tls`) every connection of the fabric uses TLS 1.3: a
+//! listener rejects peers without TLS, and connecting to a listener without TLS fails.
+//! `SECURITY.md` describes what this protects.
 
 #![forbid(unsafe_code)]
 

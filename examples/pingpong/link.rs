@@ -1,4 +1,5 @@
-//! What the messages go over: a connection, a reliable endpoint and one of its peers, or datagrams.
+//! The transport of the messages: a connection, a reliable endpoint and one of its peers, or
+//! datagrams.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -15,11 +16,11 @@ use super::TransmitMode;
 
 /// The tag of all tagged messages of the C program.
 const TAG: u64 = 1234;
-/// libfabric's `udp` provider takes no longer messages, whatever the interface: what the other side
-/// leaves out of its list of sizes is left out here too.
+/// libfabric's `udp` provider accepts no longer messages, whatever the interface. This side leaves
+/// out the sizes that the C program leaves out.
 const C_DATAGRAM_MAX: usize = 1472;
 
-/// This end's way to the other.
+/// This end's transport to the other end.
 #[derive(Clone, Debug)]
 pub enum Link {
     Connection(Endpoint),
@@ -30,7 +31,7 @@ pub enum Link {
     },
     Datagrams {
         endpoint: DgramEndpoint,
-        /// The other end, once it has said its name.
+        /// The other end, once it has sent its name.
         peer: Option<FabricAddr>,
     },
 }
@@ -44,7 +45,7 @@ impl Link {
         })
     }
 
-    /// An end that takes datagrams at any address of this machine.
+    /// Opens an end for datagrams at any address of this machine.
     pub fn datagrams(domain: &Domain, any: SocketAddr) -> Result<Link> {
         let peers = domain.address_vector().open()?;
         let endpoint = (domain.dgram_endpoint())
@@ -57,7 +58,7 @@ impl Link {
         })
     }
 
-    /// The port that datagrams come to.
+    /// The port at which datagrams arrive.
     pub fn port(&self) -> Option<u16> {
         match self {
             Link::Connection(_) | Link::Peer { .. } => None,
@@ -65,7 +66,7 @@ impl Link {
         }
     }
 
-    /// Learns where the other end of datagrams is.
+    /// Sets the address of the other end of datagrams.
     pub fn meet(&mut self, other: SocketAddr) -> Result<()> {
         if let Link::Datagrams { endpoint, peer } = self {
             *peer = Some(endpoint.address_vector().insert(other).now()?);
@@ -92,7 +93,7 @@ impl Link {
         })
     }
 
-    /// Sends, and gives the message back.
+    /// Sends a message, and returns its memory.
     pub async fn send(&self, message: Vec<u8>) -> Result<Vec<u8>> {
         if message.len() < INJECT_SIZE_MAX {
             self.inject(&message)?;
@@ -138,7 +139,7 @@ impl Link {
         })
     }
 
-    /// Sends the last message, and waits until it has arrived, but for a datagram.
+    /// Sends the last message, and waits until it has arrived, except for a datagram.
     pub async fn send_last(&self, message: &'static [u8]) -> Result<()> {
         if let Link::Datagrams { endpoint, peer } = self {
             let peer = peer.context("no peer yet")?;
@@ -159,7 +160,8 @@ impl Link {
     }
 }
 
-/// The address of this machine that a peer sees; port 0. Looks the way up, sends nothing.
+/// Returns the address of this machine that a peer sees, with port 0. Looks up the route; sends
+/// nothing.
 pub fn local_toward(peer: SocketAddr) -> Result<SocketAddr> {
     let any = match peer {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),

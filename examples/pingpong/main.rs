@@ -1,5 +1,5 @@
-//! The job of libfabric's `fi_pingpong(1)`, with its options and its side channel, so that either
-//! end can be the C program:
+//! libfabric's `fi_pingpong(1)`, with its options and its side channel, so that either end can be
+//! the C program:
 //!
 //! ```text
 //! cargo run --release --example pingpong                    # the server
@@ -9,8 +9,8 @@
 //! fi_pingpong -p udp -e dgram 127.0.0.1
 //! ```
 //!
-//! With `-e rdm` the C program of libfabric 1.16 and 1.17 needs `-p net`, of later ones
-//! `-p tcp`: their `tcp` of before speaks another protocol.
+//! With `-e rdm`, libfabric 1.16 and 1.17 need `-p net` in the C program, and later versions `-p
+//! tcp`: the `tcp` of these earlier versions speaks another protocol.
 
 mod link;
 mod run;
@@ -36,7 +36,7 @@ use side_channel::SideChannel;
 
 /// The sizes tested when `-S` is absent, in bytes.
 const DEFAULT_SIZES: [usize; 6] = [64, 256, 1024, 4096, 65_536, 1_048_576];
-/// The largest power of two among the sizes of `-S all`; half as much again is the last of them.
+/// The largest power of two among the sizes of `-S all`; the largest size is 1.5 times this.
 const ALL_SIZES_MAX_POWER: u32 = 22;
 
 /// Ping-pong between two processes, with fi_pingpong(1)'s options: without an address this is the
@@ -124,7 +124,7 @@ impl FromStr for Size {
 }
 
 impl Options {
-    /// The sizes that the link can take.
+    /// Returns the sizes that the link can transfer.
     fn sizes(&self, link: &Link) -> Vec<usize> {
         let mut sizes = match self.size {
             None => DEFAULT_SIZES.to_vec(),
@@ -143,7 +143,7 @@ impl Options {
         Ok(Fabric::open(self.hints()?)?)
     }
 
-    /// An endpoint at this address. The addresses of a domain are of one kind, its.
+    /// Opens an endpoint at this address. All addresses of a domain have its address format.
     fn rdm_endpoint(&self, at: SocketAddr) -> Result<RdmEndpoint> {
         let format = match at {
             SocketAddr::V4(_) => AddressFormat::SockaddrIn,
@@ -182,7 +182,7 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(error) if !error.use_stderr() => error.exit(), // --help
         Err(error) => {
-            // What is wrong, without the advice that follows it.
+            // Only the error, without the usage advice that follows it.
             let text = error.to_string();
             let said = text.split("\n\n").next().unwrap_or(&text);
             return fail(said.strip_prefix("error: ").unwrap_or(said));
@@ -209,9 +209,9 @@ fn fail(reason: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// One thread for the application and for progress: the shortest way for a small message. Within it
-/// a task of its own: the runtime looks for I/O before it polls a `main` that was woken, but not
-/// before a task that was, which saves a system call for each message.
+/// Uses one thread for the application and for progress, which gives small messages the lowest
+/// latency. The task is spawned, since the runtime polls for I/O before it polls a woken `main`,
+/// but not before it polls a woken task; this saves a system call for each message.
 #[tokio::main(flavor = "current_thread")]
 async fn run(options: Options) -> Result<()> {
     tokio::spawn(async move {
@@ -229,7 +229,7 @@ async fn run(options: Options) -> Result<()> {
 async fn serve(options: &Options, fabric: &Fabric) -> Result<()> {
     let port = options.source_port.unwrap_or(side_channel::PORT);
     let mut side = SideChannel::accept((any_address(options.ipv6).ip(), port).into()).await?;
-    // The address at which the client has found us is one that it can reach.
+    // The address at which the client has found this server is one that the client can reach.
     let here = SocketAddr::new(side.local_addr()?.ip().to_canonical(), 0);
     if options.endpoint == EndpointKind::Rdm {
         let endpoint = options.rdm_endpoint(here)?;
@@ -282,7 +282,7 @@ async fn call(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
         let endpoint = options.rdm_endpoint(link::local_toward(name)?)?;
         side.send_name(endpoint.local_addr()).await?;
         let link = Link::to_peer(endpoint, name, options.mode)?;
-        // The first message makes the connection.
+        // The first message connects.
         return Test::new(link, Role::Client, options)?.run(side).await;
     }
     let endpoint = fabric.domain().open()?.endpoint().open()?;
@@ -292,7 +292,7 @@ async fn call(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
     test.run(side).await
 }
 
-/// Both ends send their address, the server first, and nothing is connected.
+/// Serves datagrams: both ends send their address, the server first, and nothing is connected.
 async fn serve_datagrams(options: &Options, fabric: &Fabric) -> Result<()> {
     let port = options.source_port.unwrap_or(side_channel::PORT);
     let mut side = SideChannel::accept((any_address(options.ipv6).ip(), port).into()).await?;
@@ -314,8 +314,8 @@ async fn call_datagrams(options: &Options, fabric: &Fabric, server: &str) -> Res
     test.run(side).await
 }
 
-/// The test, and the address that the other end is to send to: the one at which it has
-/// found, or was found by, us.
+/// Returns the test, and this side's address for the other end's datagrams: the side channel's
+/// local IP address, and the port of the datagrams.
 fn datagram_test(
     options: &Options,
     fabric: &Fabric,

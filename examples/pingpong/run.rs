@@ -1,4 +1,4 @@
-//! The test itself: messages to and fro, for one size after the other.
+//! The test itself: round trips of messages, one size after another.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -12,13 +12,13 @@ use super::link::Link;
 use super::side_channel::SideChannel;
 use super::table::Table;
 
-/// The last message of each side; a receive must have room for it, whatever is tested.
+/// The last message of each side. Every receive must have room for it, whatever the tested size.
 const FIN: &[u8] = b"fin\0";
-/// Bytes that every receive has room for.
+/// Bytes for which every receive has room.
 const RECEIVE_MIN: usize = 64;
-/// What checked messages are made of, over and over.
+/// The characters that checked messages repeat.
 const ALPHABET: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-/// Each checked message begins this many characters further on than the one before.
+/// Each checked message begins this many characters after the start of the previous one.
 const ALPHABET_STEP: usize = 7;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,8 +27,8 @@ pub enum Role {
     Server,
 }
 
-/// One run between two ends. There is always one receive posted ahead, so that no message has to
-/// wait for one.
+/// One run between two ends. One receive is always posted ahead, so that no message waits for a
+/// receive.
 #[derive(Debug)]
 pub struct Test {
     link: Link,
@@ -41,7 +41,7 @@ pub struct Test {
 }
 
 impl Test {
-    /// Posts the first receive; nothing need be connected yet.
+    /// Posts the first receive; no connection is needed yet.
     pub fn new(link: Link, role: Role, options: &Options) -> Result<Self> {
         let sizes = options.sizes(&link);
         let largest = sizes.iter().copied().max().unwrap_or_default();
@@ -57,12 +57,12 @@ impl Test {
         })
     }
 
-    /// The other end has sent its address.
+    /// Sets the address that the other end has sent.
     pub fn meet(&mut self, other: SocketAddr) -> Result<()> {
         self.link.meet(other)
     }
 
-    /// Runs all sizes, prints the table, and takes leave.
+    /// Runs all sizes, prints the table, and exchanges the last messages.
     pub async fn run(mut self, mut side: SideChannel) -> Result<()> {
         let mut table = Table::default();
         for size in std::mem::take(&mut self.sizes) {
@@ -83,7 +83,7 @@ impl Test {
         self.finish().await
     }
 
-    /// Messages received.
+    /// Returns the number of messages received.
     async fn round_trips(&mut self, size: usize) -> Result<u64> {
         let mut message = vec![0; size];
         for _ in 0..self.iterations {
@@ -99,7 +99,7 @@ impl Test {
         Ok(self.iterations.into())
     }
 
-    /// Takes the next message and posts the receive for the one after it.
+    /// Takes the next message, and posts the receive for the following one.
     async fn receive(&mut self, size: usize) -> Result<()> {
         let (received, buffer) = (&mut self.receive).await?;
         if received.len != size {
@@ -113,8 +113,8 @@ impl Test {
         Ok(())
     }
 
-    /// Both sides say `fin`, over a connection until it has arrived, so that no data is lost by
-    /// closing.
+    /// Both sides send `fin`, over a connection until it has arrived, so that closing loses no
+    /// data.
     async fn finish(self) -> Result<()> {
         debug!("say fin");
         let said = self.link.send_last(FIN);
@@ -132,7 +132,7 @@ impl Test {
     }
 }
 
-/// Fills messages with, or checks them for, what the other side expects: `-c`.
+/// Fills messages with the pattern that the other side expects, and checks it: `-c`.
 #[derive(Debug)]
 struct Checker {
     on: bool,
@@ -144,7 +144,7 @@ impl Checker {
         Checker { on, message: 0 }
     }
 
-    /// The characters of the next message, which repeats them over its whole length.
+    /// Returns the characters of the next message, which repeats them over its whole length.
     fn next(&mut self) -> [u8; ALPHABET.len()] {
         let start = self.message % ALPHABET.len() * ALPHABET_STEP % ALPHABET.len();
         self.message += 1;

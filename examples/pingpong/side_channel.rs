@@ -1,6 +1,6 @@
 //! `fi_pingpong`'s side channel: one TCP connection over which the two ends find each other and
-//! keep step. The C program reads each item by one call that must bring all of it, so every item
-//! goes out by one write.
+//! synchronize. The C program reads each item by one call that must return all of it, so every item
+//! is sent by one write.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -22,14 +22,13 @@ const READY_TOO: [u8; 2] = *b"a\0";
 const COUNT_LEN: usize = 10;
 const COUNT_TAKEN: [u8; 7] = *b"cnt ok\0";
 
-/// A connected side channel.
 #[derive(Debug)]
 pub struct SideChannel {
     stream: TcpStream,
 }
 
 impl SideChannel {
-    /// Listens and takes the first client.
+    /// Listens and accepts the first client.
     pub async fn accept(at: SocketAddr) -> Result<Self> {
         let listen = || -> std::io::Result<_> {
             let socket = socket_for(at)?;
@@ -45,7 +44,6 @@ impl SideChannel {
         SideChannel::over(stream)
     }
 
-    /// Connects to a server.
     pub async fn connect(server: &str, port: u16, from: SocketAddr) -> Result<Self> {
         let what = || format!("server {server}, control port {port}");
         let mut found = lookup_host((server, port)).await.with_context(what)?;
@@ -76,7 +74,7 @@ impl SideChannel {
         Ok(self.stream.local_addr()?)
     }
 
-    /// Ends, with the reason, when the other side goes away while it has nothing to say.
+    /// Returns, with the reason, when the other side disconnects without having sent more.
     pub async fn closed(&self) -> anyhow::Error {
         match self.stream.peek(&mut [0]).await {
             Ok(0) => gone(),
@@ -110,7 +108,7 @@ impl SideChannel {
         decode_name(format, &name)
     }
 
-    /// Both sides are ready for the next size.
+    /// Waits until both sides are ready for the next size.
     pub async fn sync(&mut self, client: bool) -> Result<()> {
         if client {
             self.write(&READY).await?;
@@ -121,7 +119,7 @@ impl SideChannel {
         }
     }
 
-    /// The client sends the number of answers that it got.
+    /// Sends the client's number of answers to the server.
     pub async fn send_count(&mut self, count: u64) -> Result<()> {
         let text = count.to_string();
         let mut item = [0; COUNT_LEN];
@@ -132,7 +130,7 @@ impl SideChannel {
         self.expect(COUNT_TAKEN).await
     }
 
-    /// The server learns how many answers the client got.
+    /// Reads how many answers the client got.
     pub async fn learn_count(&mut self) -> Result<u64> {
         let item: [u8; COUNT_LEN] = self.read().await?;
         let text = String::from_utf8_lossy(&item);
@@ -187,7 +185,7 @@ fn socket_for(address: SocketAddr) -> std::io::Result<TcpSocket> {
     }
 }
 
-/// Length (big-endian), format, and the socket address as the C structure lies in memory.
+/// Encodes length (big-endian), format, and the socket address in the C structure's memory layout.
 fn encode_name(address: SocketAddr) -> Vec<u8> {
     let (format, size, family) = if address.is_ipv4() {
         FORMAT_IPV4
@@ -211,7 +209,7 @@ fn encode_name(address: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// `name` has the size that belongs to the format.
+/// Decodes a socket address. `name` must have the size that belongs to the format.
 fn decode_name(format: u32, name: &[u8]) -> Result<SocketAddr> {
     let port = u16::from_be_bytes([name[2], name[3]]);
     if format == FORMAT_IPV4.0 {

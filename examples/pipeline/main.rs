@@ -1,6 +1,7 @@
-//! A data pipeline: record batches of an Arrow file go to a peer. While one batch is transferred,
-//! the next is registered, and the one after is read. The peer reads each batch out of this side's
-//! memory (RMA), decodes it, and answers what it has found; this side compares.
+//! A data pipeline: sends record batches of an Arrow file to a peer. While one batch is
+//! transferred, the next is registered, and the one after is read. The peer reads each batch from
+//! this side's memory (RMA), decodes it, and answers with its digest; this side compares the
+//! digests.
 
 mod peer;
 mod source;

@@ -1,4 +1,4 @@
-//! The peer that receives: it reads each announced region, decodes it, and answers what it found.
+//! The receiving peer: it reads each announced region, decodes it, and answers with its digest.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use arrow_ipc::reader::StreamReader;
 use tokio_fabric::{Event, EventQueue, Fabric, RemoteRegion};
 
-/// What is in a batch: how many rows, and the digest of its bytes.
+/// The number of rows of a batch, and the digest of its bytes.
 #[derive(PartialEq, Eq)]
 pub struct BatchDigest {
     rows: u64,
@@ -35,7 +35,7 @@ impl BatchDigest {
     }
 }
 
-/// All that came.
+/// Everything that was received.
 #[derive(Default)]
 pub struct Received {
     batches: usize,
@@ -54,7 +54,7 @@ impl fmt::Display for Received {
     }
 }
 
-/// Serves one sender to its end.
+/// Serves one sender until it ends.
 pub async fn receive(fabric: &Fabric, events: &EventQueue) -> Result<Received> {
     let domain = fabric.domain().open()?;
     let request = loop {
@@ -66,7 +66,7 @@ pub async fn receive(fabric: &Fabric, events: &EventQueue) -> Result<Received> {
     };
     let sender = request.accept(&domain).await?;
     let mut received = Received::default();
-    // The memory of the batch before is used again.
+    // The memory of the previous batch is reused.
     let mut memory = Vec::new();
     loop {
         let (arrived, message) = sender.recv(vec![0; RemoteRegion::ENCODED_LEN]).await?;

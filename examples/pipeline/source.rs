@@ -1,4 +1,4 @@
-//! Where batches come from: an Arrow IPC file.
+//! The source of batches: an Arrow IPC file.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -11,7 +11,7 @@ use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use tempfile::NamedTempFile;
 
-/// A batch as it travels: a whole Arrow stream of its own, so that the peer needs nothing else.
+/// A batch as it is sent: a complete Arrow stream, so that the peer needs nothing else.
 pub struct Batch {
     pub rows: usize,
     pub bytes: Vec<u8>,
@@ -31,7 +31,7 @@ pub fn open(path: &Path) -> Result<impl Iterator<Item = Result<Batch>> + Send + 
     }))
 }
 
-/// A small file of measurements, which is deleted in the end.
+/// Creates a small file of measurements, which is deleted at the end.
 pub fn make(batches: usize, rows: usize) -> Result<NamedTempFile> {
     let file = NamedTempFile::with_suffix(".arrow")?;
     let mut writer = None;

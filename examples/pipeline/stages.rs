@@ -1,5 +1,5 @@
-//! The three stages of the side that sends. Each hands its batch to the next through a channel with
-//! room for one, so each works on a batch of its own at any time.
+//! The three stages of the sender. Each passes its batch to the next through a channel with room
+//! for one batch, so all stages work at the same time, each on its own batch.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -12,20 +12,20 @@ use crate::peer::BatchDigest;
 use crate::source::Batch;
 use crate::timeline::{Span, Stage, Timeline};
 
-/// A batch on its way, and when each stage has had it.
+/// A batch, and when each stage has had it.
 struct Traveller<T> {
     is: T,
     found: BatchDigest,
     spans: Vec<Span>,
 }
 
-/// Sends every batch. Gives what happened when.
+/// Sends every batch. Returns when each stage worked.
 pub async fn run(
     batches: impl Iterator<Item = Result<Batch>> + Send + 'static,
     address: SocketAddr,
 ) -> Result<Timeline> {
-    // With REG_MR the pages of a region are there once it is registered; the time that takes is
-    // spent beside the runtime, and awaited.
+    // With REG_MR, a region's pages are present once the region is registered. Another thread does
+    // that work, and this task awaits it.
     let fabric = Fabric::open(Hints::new())?;
     let domain = fabric.domain().open()?;
     let events = fabric.event_queue().open()?;
@@ -45,7 +45,7 @@ pub async fn run(
     Ok(timeline)
 }
 
-/// Reads, on a thread of its own: files have no readiness to wait for.
+/// Reads on a blocking thread, since files have no readiness to wait for.
 fn read_all(
     batches: impl Iterator<Item = Result<Batch>>,
     next: Sender<Traveller<Vec<u8>>>,
@@ -58,7 +58,7 @@ fn read_all(
             is: batch.bytes,
             spans: vec![Span::since(Stage::Read, begin)],
         };
-        // The next stage has ended with an error, which it returns itself.
+        // The next stage has ended with an error, which that stage returns.
         if next.blocking_send(traveller).is_err() {
             break;
         }
@@ -112,7 +112,7 @@ async fn transfer_all(
         drop(batch.is.deregister().await?);
         timeline.add(batch.found.rows(), bytes, batch.spans);
     }
-    // An empty message says that this is all.
+    // An empty message means that there are no more batches.
     endpoint.send("").await?;
     Ok(timeline)
 }

@@ -1,4 +1,4 @@
-//! What happened when, drawn with letters: 80 columns, wherever it is printed to.
+//! Draws with letters when each stage worked: 80 columns, wherever it is printed.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ impl Stage {
     ];
 }
 
-/// From when to when a stage had a batch.
+/// The time during which a stage had a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     stage: Stage,
@@ -27,7 +27,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// From then until now.
+    /// Returns the span from `begin` until now.
     pub fn since(stage: Stage, begin: Instant) -> Span {
         Span {
             stage,
@@ -40,7 +40,7 @@ impl Span {
         self.end - self.begin
     }
 
-    /// How long both were.
+    /// Returns how long the two spans overlap.
     fn overlap(&self, other: &Span) -> Duration {
         let begin = self.begin.max(other.begin);
         self.end.min(other.end).saturating_duration_since(begin)

@@ -1,4 +1,4 @@
-//! What is counted while it runs.
+//! The counts of a running process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_fabric::ErrorKind;
 
-/// What one endpoint of this process has got through to one peer.
+/// What one endpoint of this process has delivered to one peer.
 #[derive(Debug)]
 pub struct Count {
-    /// Index of the endpoint among this process's.
+    /// Index of the endpoint among the endpoints of this process.
     pub from: usize,
-    /// Index of the member.
     pub to: usize,
     pub done: AtomicU64,
 }
@@ -25,16 +24,16 @@ pub struct Board {
     notes: Mutex<Vec<String>>,
     /// Messages and reads whose contents were right.
     pub verified: AtomicU64,
-    /// Those whose contents were not.
+    /// Messages and reads whose contents were wrong.
     pub wrong: AtomicU64,
-    /// Messages that came before an earlier one of the same sender, or twice.
+    /// Messages that arrived after a later message of the same sender, or twice.
     pub misordered: AtomicU64,
     /// Messages that were lost with a connection.
     pub skipped: AtomicU64,
 }
 
 impl Board {
-    /// The count of a pair, which is made at the first call.
+    /// Returns the count of a pair, which the first call creates.
     pub fn pair(&self, from: usize, to: usize) -> Arc<Count> {
         let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         let found = pairs
@@ -54,7 +53,7 @@ impl Board {
         pairs.clone()
     }
 
-    /// Messages and reads that have come to this process, or got through from it.
+    /// Messages and reads that have arrived at this process, or were delivered from it.
     pub fn arrived(&self) -> u64 {
         let done = self
             .pairs()
@@ -75,7 +74,7 @@ impl Board {
         errors.clone()
     }
 
-    /// Keeps a line that the user is to see once.
+    /// Keeps a line to show to the user once.
     pub fn note(&self, note: String) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         notes.push(note);

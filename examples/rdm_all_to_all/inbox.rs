@@ -1,4 +1,4 @@
-//! Receiving: what comes to one endpoint of this process, from whomever.
+//! Receives messages at one endpoint of this process, from any peer.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use crate::message;
 use crate::options::Options;
 use crate::party::{Local, Party};
 
-/// What came from each peer so far.
+/// What each peer has sent so far.
 #[derive(Debug, Default)]
 pub struct Inbox {
     senders: Mutex<HashMap<FabricAddr, Sender>>,
@@ -20,16 +20,16 @@ pub struct Inbox {
 #[derive(Debug, Default)]
 struct Sender {
     incarnation: u64,
-    /// Of the message that is to come next.
+    /// The number of the next expected message.
     number: u64,
     received: u64,
-    /// How many it has sent in all, once it has said so.
+    /// How many messages the peer has sent in all, once it has announced that.
     last: Option<u64>,
 }
 
 impl Sender {
-    /// A peer that comes back at the same address begins anew. Its last control message may arrive
-    /// before its first data message: they match different receives.
+    /// Starts anew if the peer has come back at the same address. The peer's last control message
+    /// may arrive before its first data message, since they match different receives.
     fn enter(&mut self, incarnation: u64) {
         if self.incarnation != incarnation {
             *self = Sender {
@@ -46,7 +46,7 @@ impl Inbox {
         look(senders.entry(peer).or_default())
     }
 
-    /// How many of the messages that this peer has sent are missing; `None` while it may send more.
+    /// Returns how many of this peer's messages are missing; `None` while the peer may send more.
     pub fn missing(&self, peer: FabricAddr) -> Option<u64> {
         self.with(peer, |sender| {
             Some(sender.last?.saturating_sub(sender.received))
@@ -54,8 +54,8 @@ impl Inbox {
     }
 }
 
-/// Receives that an endpoint has posted at a time: of messages, of tagged ones, and one of control
-/// messages. More than the endpoint has room for would wait for each other.
+/// Number of receives that an endpoint posts at a time: untagged, tagged, and one for control
+/// messages. Receives beyond the endpoint's room would wait for each other.
 pub fn receives(options: &Options) -> usize {
     2 * posted_of(options) + 1
 }
@@ -71,7 +71,7 @@ pub async fn receive(party: Arc<Party>, local: Arc<Local>, tagged: bool) {
     let post = |buffer: Vec<u8>| match tagged {
         true => {
             let receive = local.endpoint.recv_tagged(buffer, 0);
-            // Whatever the number, as long as it is not control.
+            // Matches any number, but not `CONTROL`.
             receive.ignore(NUMBER).post()
         }
         false => local.endpoint.recv(buffer).post(),
@@ -86,8 +86,8 @@ pub async fn receive(party: Arc<Party>, local: Arc<Local>, tagged: bool) {
                 take(&party, &local, &received, &buffer[..received.len]);
                 buffer
             }
-            // A message that is too long, from a process with another --size. It costs that message
-            // and nothing else.
+            // A message that is too long, from a process with another --size. Only that message is
+            // lost.
             Err(failed) if failed.kind() == ErrorKind::Truncated => {
                 party.board.error(failed.kind());
                 failed.into_parts().1.unwrap_or_else(empty)
@@ -98,7 +98,7 @@ pub async fn receive(party: Arc<Party>, local: Arc<Local>, tagged: bool) {
     }
 }
 
-/// Judges a message.
+/// Checks a message.
 fn take(party: &Party, local: &Local, received: &Received, bytes: &[u8]) {
     let Some(peer) = sender_of(local, received) else {
         return;
@@ -116,8 +116,8 @@ fn take(party: &Party, local: &Local, received: &Received, bytes: &[u8]) {
     local.inbox.with(peer, |sender| {
         sender.enter(incarnation);
         if sender.received > 0 {
-            // The order of one sender's messages is kept. What is missing between them was lost
-            // with a connection, and the sender's operations failed.
+            // Messages of one sender arrive in order. Missing messages were lost with a connection,
+            // and the sender's operations failed.
             match number.checked_sub(sender.number) {
                 Some(skipped) => board.skipped.fetch_add(skipped, Relaxed),
                 None => board.misordered.fetch_add(1, Relaxed),
@@ -129,7 +129,7 @@ fn take(party: &Party, local: &Local, received: &Received, bytes: &[u8]) {
     party.has_changed();
 }
 
-/// Receives what is said beside the traffic, until the endpoint is shut down.
+/// Receives control messages until the endpoint is shut down.
 pub async fn listen(party: Arc<Party>, local: Arc<Local>) {
     let mut buffer = vec![0; LEN_MAX];
     while let Ok((received, bytes)) = local.endpoint.recv_tagged(buffer, CONTROL).await {
@@ -155,7 +155,7 @@ pub async fn listen(party: Arc<Party>, local: Arc<Local>) {
     }
 }
 
-/// The address of the sender. A sender that is not in the address vector yet is inserted: each
+/// Returns the address of the sender. Inserts a sender that is not in the address vector yet: each
 /// message carries the address at which its sender listens.
 fn sender_of(local: &Local, received: &Received) -> Option<FabricAddr> {
     match received.source {

@@ -1,11 +1,11 @@
 //! Connectionless endpoints (`FI_EP_RDM`), all of which send to all others at once.
 //!
-//! An endpoint is opened and listens. It names its peers by entries of an address vector, and the
-//! first operation to a peer connects; one endpoint receives from all. Read `party.rs` for opening,
-//! `send_task.rs` for sending and for what a dead peer means to it, `inbox.rs` for receiving.
+//! An endpoint is opened and listens. It names its peers by entries of an address vector. The first
+//! operation to a peer connects; one endpoint receives from all peers. Read `party.rs` for opening,
+//! `send_task.rs` for sending and for the effect of a dead peer, `inbox.rs` for receiving.
 //!
 //! The members find each other by RDM, too: a tagged message lists the members that its sender
-//! knows, and the receiver sends its own list to each that is new to it.
+//! knows, and the receiver sends its own list to each new member.
 //!
 //! ```text
 //! cargo run --release --example rdm_all_to_all                # 8 endpoints in this process
@@ -68,7 +68,7 @@ async fn all_to_all(options: Options) -> Result<bool> {
     let json = party.options.json;
     let (address, count) = (party.locals[0].announced.address, party.locals.len());
     let first = format!("listening, {count} endpoints; others --join {address}");
-    // The process that started this one may wait for the line, and may have gone since.
+    // The process that started this one may wait for the line, or may have ended.
     let _ = match json {
         true => writeln!(std::io::stderr(), "{first}"),
         false => writeln!(std::io::stdout(), "{first}"),
@@ -100,14 +100,14 @@ async fn all_to_all(options: Options) -> Result<bool> {
     let took = start.elapsed();
     tokio::select! {
         () = party.finish() => {}
-        // Once more: at once.
+        // A second Ctrl-C ends the program at once.
         _ = interrupts.recv() => {}
     }
     view.show_notes(&party);
     Ok(summary(&party, took))
 }
 
-/// Prints what it came to. True if all that was to arrive did, as it was sent.
+/// Prints the result. True if everything that was sent arrived, unchanged.
 fn summary(party: &Party, took: Duration) -> bool {
     let board = &party.board;
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);

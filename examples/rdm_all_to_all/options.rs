@@ -71,7 +71,7 @@ pub enum Mode {
 }
 
 impl Options {
-    /// Reads the command line, and the addresses of the file of seeds into `join`.
+    /// Reads the command line, and appends the addresses of the `--seeds` file to `join`.
     pub fn read() -> Result<Options> {
         let mut options = Options::parse();
         if let Some(path) = &options.seeds {
@@ -87,7 +87,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Where the endpoint of this index listens.
+    /// Returns where the endpoint of this index listens.
     pub fn listen_at(&self, index: u16) -> Result<SocketAddr> {
         let port = match self.listen.port() {
             0 => 0,
@@ -104,7 +104,7 @@ impl Options {
         self.window.into()
     }
 
-    /// How long to run, if there is an end.
+    /// Returns how long to run; `None`: without end.
     pub fn time(&self) -> Option<Duration> {
         (self.seconds > 0).then(|| Duration::from_secs(self.seconds.into()))
     }

@@ -20,10 +20,10 @@ use crate::options::Options;
 use crate::send_task::SendTask;
 use crate::status::Status;
 
-/// In the end others are waited for as long as something arrives within this time.
+/// At the end, waits for other members as long as something arrives within this time.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
-/// All that this process has.
+/// The state of this process.
 pub struct Party {
     pub options: Options,
     pub board: Board,
@@ -35,13 +35,12 @@ pub struct Party {
     changed: Notify,
 }
 
-/// An endpoint of this process.
 pub struct Local {
     pub index: usize,
     pub endpoint: RdmEndpoint,
     pub announced: Announced,
     pub inbox: Inbox,
-    /// What peers read.
+    /// The memory that peers read.
     _region: MemoryRegion<Vec<u8>>,
 }
 
@@ -54,19 +53,19 @@ pub struct Member {
 }
 
 impl Party {
-    /// Opens the endpoints. They listen from then on, and are not connected.
+    /// Opens the endpoints, which then listen and are not connected yet.
     pub async fn open(options: Options) -> Result<Arc<Party>> {
         let hints = Hints::new().endpoint(EndpointType::Rdm);
         let hints = match &options.backend {
             Some(name) => hints.backend(name),
             None => hints,
         };
-        // This program fills and checks every byte: peers are served meanwhile by another thread.
+        // This program fills and checks every byte; another thread serves peers meanwhile.
         let domain = Fabric::open(hints)?
             .domain()
             .driver(Driver::Thread)
             .open()?;
-        // One for all endpoints, so that a peer has one name in this process.
+        // One vector for all endpoints, so that a peer has one name in this process.
         let vector = domain.address_vector().open()?;
         let mut locals = Vec::new();
         for index in 0..options.endpoints {
@@ -110,7 +109,7 @@ impl Party {
         }))
     }
 
-    /// Receives at all endpoints, and sends among them.
+    /// Receives at all endpoints, and sends between them.
     pub fn start(self: &Arc<Self>) {
         for local in &self.locals {
             for tagged in [false, true] {
@@ -122,9 +121,9 @@ impl Party {
         self.learn(ours.collect());
     }
 
-    /// Sends the known members to the addresses to be joined. They answer with theirs.
+    /// Sends the known members to the `--join` addresses, which answer with their own.
     ///
-    /// Fails if none of them can be reached.
+    /// Fails if no address can be reached.
     pub async fn join(&self) -> Result<()> {
         let endpoint = &self.locals[0].endpoint;
         let known = self.known().to_bytes();
@@ -150,14 +149,15 @@ impl Party {
         }
     }
 
-    /// The members that are known here, as a control message.
+    /// Returns the members known here, as a control message.
     pub fn known(&self) -> Control {
         let members = self.members();
         let announced = members.iter().map(|member| member.now().0);
         Control::Members(announced.collect())
     }
 
-    /// A peer has announced these. All endpoints of this process send to each that is new.
+    /// Handles members that a peer announces. All endpoints of this process send to each new
+    /// member.
     pub fn learn(self: &Arc<Self>, announced: Vec<Announced>) {
         if self.is_stopping() {
             return;
@@ -171,7 +171,7 @@ impl Party {
                     true => Arc::clone(member),
                     false => continue,
                 },
-                // What is no peer's address has no place in the vector.
+                // A peer's address that the vector refuses is skipped.
                 None => match self.locals[0].endpoint.insert(address) {
                     Err(_) => continue,
                     Ok(peer) => {
@@ -220,7 +220,7 @@ impl Party {
         members.clone()
     }
 
-    /// An operation to this member ended with this error.
+    /// Records an error of an operation to this member.
     pub fn has_failed(&self, member: &Member, error: &Error) {
         let status = match error.kind() {
             ErrorKind::Unreachable => Status::Gone,
@@ -239,7 +239,7 @@ impl Party {
         self.has_changed();
     }
 
-    /// This member answers.
+    /// Records that this member answers.
     pub fn is_living(&self, member: &Member) {
         let before = member.status();
         if member.becomes(Status::Living) && before != Status::New {
@@ -248,7 +248,7 @@ impl Party {
         }
     }
 
-    /// This member has said that it ends.
+    /// Records that this member has announced its end.
     pub fn is_leaving(&self, peer: FabricAddr) {
         let members = self.members();
         let Some(member) = members.iter().find(|member| member.peer == peer) else {
@@ -270,7 +270,7 @@ impl Party {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     }
 
-    /// Something that `finish` may wait for.
+    /// Notifies `finish` of a change that it may wait for.
     pub fn has_changed(&self) {
         self.changed.notify_waiters();
     }
@@ -283,8 +283,8 @@ impl Party {
         self.domain.backend()
     }
 
-    /// Ends in order: nothing more is sent, what is under way arrives, each member has said so to
-    /// each other one; then the endpoints are closed.
+    /// Ends in order: stops sending, waits until operations in flight have arrived and all members
+    /// have announced their end to each other, then closes the endpoints.
     pub async fn finish(&self) {
         self.stop.send_replace(true);
         let sending = {
@@ -308,7 +308,7 @@ impl Party {
         join_all(self.locals.iter().map(|local| local.endpoint.shutdown())).await;
     }
 
-    /// Ends when nothing has arrived for some time.
+    /// Returns when nothing has arrived for `END_LIMIT`.
     async fn stands_still(&self) {
         let mut before = None;
         loop {
@@ -320,8 +320,8 @@ impl Party {
         }
     }
 
-    /// How many messages that were sent to us have not come; `None` while living members have not
-    /// said how many they have sent.
+    /// Returns how many messages sent to this process have not arrived; `None` while living members
+    /// have not announced how many they have sent.
     pub fn missing(&self) -> Option<u64> {
         let members = self.members();
         let living = members
@@ -349,14 +349,14 @@ impl Member {
         self.now().1
     }
 
-    /// True if this makes its status another than before.
+    /// Sets the status; returns true if it has changed.
     fn becomes(&self, seen: Status) -> bool {
         let status = &mut self.now().1;
         let after = status.after(seen);
         std::mem::replace(status, after) != after
     }
 
-    /// The member at this address may have been restarted since. True if no task sends to it.
+    /// Updates a member that may have been restarted at its address. True if no task sends to it.
     fn renew(&self, announced: Announced) -> bool {
         let mut now = self.now();
         // Other members may still announce the earlier incarnation.

@@ -1,4 +1,4 @@
-//! Sending: from one endpoint of this process to one peer.
+//! Sends from one endpoint of this process to one peer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::options::Mode;
 use crate::party::{Local, Member, Party};
 use crate::status::Status;
 
-/// Between an error and the next try.
+/// The pause between an error and the next attempt.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// From one endpoint to one peer.
+/// The task that sends from one endpoint to one peer.
 pub struct SendTask {
     pub party: Arc<Party>,
     pub from: Arc<Local>,
     pub to: Arc<Member>,
     pub count: Arc<Count>,
-    /// The next message's.
+    /// The number of the next message.
     pub number: u64,
-    /// How many have arrived since something was lost.
+    /// How many messages have arrived since the last loss.
     pub sent: u64,
 }
 
 impl SendTask {
-    /// Sends until this process stops or the peer leaves. Failed operations are counted; then the
-    /// peer is greeted again, which connects again if it listens.
+    /// Sends until this process stops or the peer leaves. After a failed operation, which is
+    /// counted, greets the peer again; this reconnects if the peer listens.
     pub async fn run(mut self) {
         loop {
             let worked = self.greet().await;
@@ -52,7 +52,7 @@ impl SendTask {
     }
 
     /// Sends the known members to a peer of another process. The first use of an address connects;
-    /// nothing else has to be done before.
+    /// no other step is needed.
     async fn greet(&self) -> Result<(), Error> {
         if self.to.is_ours {
             return Ok(());
@@ -61,7 +61,8 @@ impl SendTask {
         let greeting = self.send_control(&known);
         tokio::select! {
             sent = greeting => sent?,
-            // Who cannot be reached is not waited for in the end. Dropped, the message is not sent.
+            // At the end, an unreachable peer is not waited for. Dropping the operation cancels the
+            // message.
             () = self.party.has_stopped() => return Ok(()),
         }
         self.party.is_living(&self.to);
@@ -86,7 +87,7 @@ impl SendTask {
             let Some((operation, incarnation)) = under_way.pop_front() else {
                 break;
             };
-            // An operation owns its buffer until it ends, and gives it back then.
+            // An operation owns its buffer until it ends, and returns it then.
             match operation.await {
                 Ok((_, buffer)) => {
                     self.check_read(&buffer, incarnation);
@@ -100,7 +101,7 @@ impl SendTask {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Posts the next operation. None of the three waits for a connection, or for the peer.
+    /// Posts the next operation. None of the three kinds waits for a connection or for the peer.
     fn post(
         &mut self,
         mut buffer: Vec<u8>,
@@ -122,7 +123,7 @@ impl SendTask {
         }
     }
 
-    /// What was read has to be what the peer's region holds. Messages are judged by who gets them.
+    /// Checks that a read returned the pattern of the peer's region. Receivers check messages.
     fn check_read(&self, buffer: &[u8], incarnation: u64) {
         if self.party.options.mode != Mode::Rma {
             return;
@@ -138,7 +139,7 @@ impl SendTask {
         failed.into_error()
     }
 
-    /// All of ours has arrived; no more will come.
+    /// Announces that all messages have arrived and no more will come.
     async fn say_last(&self) {
         if !matches!(self.to.status(), Status::Living | Status::Left) {
             return;
@@ -147,7 +148,7 @@ impl SendTask {
             Mode::Rma => 0,
             _ => self.sent,
         };
-        // Who is lost in this moment needs no good-bye.
+        // A peer that is lost at this moment needs no announcement.
         let incarnation = self.from.announced.incarnation;
         let _ = self
             .send_control(&Control::Last { incarnation, sent })

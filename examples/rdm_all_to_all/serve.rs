@@ -1,5 +1,6 @@
-//! Serves what a program counts to whom it lets connect: a Unix socket, or a port of this machine.
-//! Each line that comes is answered by one line of JSON. `cargo run --example top` asks and shows.
+//! Serves a program's statistics to clients that connect to a Unix socket or a port of this
+//! machine. Each line from a client is answered by one line of JSON. `cargo run --example top` is
+//! such a client.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
@@ -11,10 +12,10 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 
-/// Where statistics are served, or asked for.
+/// Where statistics are served or read.
 #[derive(Clone, Debug)]
 pub enum StatsAddress {
-    /// Of this machine: no other machine has a use for it.
+    /// A port of this machine; other machines cannot connect.
     Port(SocketAddr),
     Path(PathBuf),
 }
@@ -31,8 +32,8 @@ impl FromStr for StatsAddress {
     }
 }
 
-/// Serves snapshots for as long as the program runs. A path is made anew, and removed with the
-/// returned value.
+/// Serves snapshots as long as the program runs. Creates a path anew, and removes it when the
+/// returned value is dropped.
 pub async fn serve(
     place: StatsAddress,
     snapshot: impl Fn() -> Value + Clone + Send + Sync + 'static,
@@ -48,7 +49,7 @@ pub async fn serve(
             });
         }
         StatsAddress::Path(path) => {
-            // One that a program has left behind that was killed; never a file.
+            // Removes a socket that a killed program has left behind, but never a file.
             if path
                 .symlink_metadata()
                 .is_ok_and(|it| it.file_type().is_socket())

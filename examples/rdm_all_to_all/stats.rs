@@ -1,4 +1,5 @@
-//! What `--stats` serves: the domain, each endpoint, and what got through to each member.
+//! The statistics that `--stats` serves: the domain, each endpoint, and what arrived at each
+//! member.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::party::Party;
 
-/// What is so now; `start`: of the program.
+/// Returns the present statistics. `start`: when the program started.
 pub fn snapshot(party: &Arc<Party>, start: Instant) -> Value {
     let pairs = party.board.pairs();
     let members = party.members();

@@ -1,4 +1,4 @@
-//! What is known of a member.
+//! What this process knows about a member.
 //!
 //! ```text
 //!   New ─▶ Living ◀─▶ Lost, Gone
@@ -7,20 +7,20 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing yet: it is being greeted.
+    /// Nothing is known yet: the member is being greeted.
     New,
     Living,
-    /// Its connection was lost; it is tried again.
+    /// Its connection was lost; reconnecting.
     Lost,
-    /// It cannot be reached; it is tried again, for it may come back.
+    /// It cannot be reached; reconnecting, since it may come back.
     Gone,
-    /// It has said that it ends.
+    /// It has announced its end.
     Left,
 }
 
 impl Status {
-    /// What it is after this was seen of it. Who has said that it ends stays so: the end of an
-    /// operation may be noticed after the good-bye that came behind it.
+    /// Returns the status after `seen`. A member that has left stays so: the end of an operation
+    /// may be noticed after the announcement that followed it.
     pub fn after(self, seen: Status) -> Status {
         match self {
             Status::Left => Status::Left,

@@ -1,5 +1,5 @@
-//! What the user sees while it runs: on a terminal a matrix of messages per second, who sends from
-//! above to below, who is sent to from left to right; elsewhere one line per second.
+//! The display while the program runs: on a terminal a matrix of messages per second, with senders
+//! as rows and receivers as columns; elsewhere one line per second.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,19 +12,17 @@ use crate::board::Count;
 use crate::party::Party;
 use crate::status::Status;
 
-/// What terminals have at least: a label, and cells of five columns.
+/// The smallest terminal width: a label, and cells of five columns.
 const WIDTH: usize = 80;
 const LABEL: usize = 7;
 const CELLS_MAX: usize = 14;
 
-/// One look at the counts.
 #[derive(Debug)]
 struct Sample {
-    /// Since the start.
     time: Duration,
     /// Bytes of each message.
     size: usize,
-    /// What each endpoint of this process (row) gets through to each member (column).
+    /// The rate of each endpoint of this process (row) to each member (column).
     rows: Vec<Vec<Cell>>,
     errors: BTreeMap<String, u64>,
 }
@@ -33,24 +31,23 @@ struct Sample {
 enum Cell {
     /// Messages per second.
     Rate(f64),
-    /// No pair: the endpoint itself.
+    /// The endpoint itself, which is not a pair.
     Itself,
-    /// What became of the member.
+    /// Why the member is not reached.
     Not(&'static str),
 }
 
-/// Shows what happens.
 pub struct View {
     start: Instant,
     last: Instant,
-    /// What each pair had done then.
+    /// The count of each pair at the last sample.
     before: Vec<(Arc<Count>, u64)>,
     form: Form,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// So many lines are on the screen, to be written over.
+    /// Number of lines on the screen, to write over.
     Matrix(usize),
     Lines,
     /// Notes only, to standard error.
@@ -72,7 +69,6 @@ impl View {
         }
     }
 
-    /// How often there is something new to be seen.
     pub fn interval(&self) -> Duration {
         match self.form {
             Form::Matrix(_) => Duration::from_millis(250),
@@ -101,7 +97,7 @@ impl View {
                 }
                 let lines = sample.matrix();
                 *on_screen = lines.len();
-                // Each line wipes what was there; below them nothing is left.
+                // Each line clears the old line; the end clears the rest of the screen.
                 for line in notes.into_iter().chain(lines) {
                     let _ = writeln!(text, "{line}\x1b[K");
                 }
@@ -156,7 +152,7 @@ impl View {
 }
 
 impl Sample {
-    /// The pairs that live: from, to, and messages per second.
+    /// The living pairs: from, to, and messages per second.
     fn pairs(&self) -> impl Iterator<Item = (usize, usize, f64)> {
         let rows = self.rows.iter().enumerate();
         rows.flat_map(|(from, row)| {
@@ -169,12 +165,11 @@ impl Sample {
         })
     }
 
-    /// All in one line.
     fn line(&self) -> String {
         format!("{}  errors {}", self.total(), errors(&self.errors))
     }
 
-    /// What all pairs do together, and which of them does least.
+    /// Returns the total rate of all pairs, and the slowest pair.
     fn total(&self) -> String {
         let total = self.pairs().map(|it| it.2).sum();
         let mut line = format!(
@@ -190,7 +185,7 @@ impl Sample {
         line
     }
 
-    /// A table, and two lines below it.
+    /// Returns a table, and two lines below it.
     fn matrix(&self) -> Vec<String> {
         let columns = self.rows.first().map_or(0, Vec::len);
         let heads = (0..columns).map(|to| to.to_string());
@@ -217,7 +212,7 @@ impl Sample {
         lines.push(self.total());
         lines.push(format!("errors {}", errors(&self.errors)));
         for line in &mut lines {
-            // A line that the terminal breaks would be two.
+            // Cut to the width, so that the terminal does not break the line in two.
             *line = line.chars().take(WIDTH).collect();
         }
         lines
@@ -234,7 +229,7 @@ impl Cell {
     }
 }
 
-/// At most so many as there is room for: the last stands for all that have none.
+/// Limits the items to the room there is; the last item represents the rest.
 fn fold<T>(mut items: Vec<T>, to_one: impl FnOnce(Vec<T>) -> T) -> Vec<T> {
     if items.len() > CELLS_MAX {
         let rest = items.split_off(CELLS_MAX - 1);
@@ -250,7 +245,7 @@ fn sum(cells: Vec<Cell>) -> Cell {
     }))
 }
 
-/// A number in four characters.
+/// Formats a number in four characters.
 pub fn short(number: f64) -> String {
     let units = ["", "k", "M", "G", "T"];
     let (mut rest, mut unit) = (number.abs(), 0);
@@ -263,7 +258,7 @@ pub fn short(number: f64) -> String {
     }
 }
 
-/// So many of each kind.
+/// Formats the number of errors of each kind.
 pub fn errors(errors: &BTreeMap<String, u64>) -> String {
     match errors.is_empty() {
         true => "none".to_owned(),

@@ -55,7 +55,7 @@ fn run() -> Result<bool> {
             Some(Command::Serve { address }) => {
                 let serving = server(true).bind(address).await;
                 let serving = serving.with_context(|| format!("cannot listen at {address}"))?;
-                // Who has started this process and waits for the line may have gone since.
+                // The process that started this one and waits for the line may have ended.
                 let _ = writeln!(std::io::stdout(), "serving at {}", serving.local_addr());
                 std::future::pending().await
             }
@@ -86,19 +86,18 @@ fn source(job: &Job) -> Result<Source> {
     }
 }
 
-/// The client's whole job.
 async fn call(fabric: &Fabric, to: &str, mut source: Source, job: &Job) -> Result<bool> {
     let channel = Channel::builder().fabric(fabric).connect(to).await;
     let channel = channel.with_context(|| format!("cannot connect to {to}"))?;
     let client = BulkClient::over(channel);
-    // From a nanosecond to a minute, which is longer than a call may take.
+    // Latencies from 1 ns to 1 min, which is longer than a call may take.
     let mut latency = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
     ping(&client, job.calls / 2, &mut latency).await?;
     let (start, bar) = (Instant::now(), ProgressBar::new(source.len.unwrap_or(0)));
     bar.set_style(ProgressStyle::with_template("{bar} {bytes_per_sec}")?);
     let (mut bytes, mut window, mut spare) = (0, Vec::new(), Vec::new());
     (source, window) = spawn_blocking(|| source.fill(window)).await??;
-    // One window is read by the server while the next is filled.
+    // The server reads one window while the next is filled.
     while !window.is_empty() {
         let filling = spawn_blocking(|| source.fill(spare));
         let end = bytes + window.len() as u64;
@@ -129,7 +128,7 @@ async fn call(fabric: &Fabric, to: &str, mut source: Source, job: &Job) -> Resul
     Ok(verified)
 }
 
-/// Calls that ask for nothing, one after the other.
+/// Makes empty calls, one after the other.
 async fn ping(client: &BulkClient, calls: u32, latency: &mut Histogram<u64>) -> Result<()> {
     for _ in 0..calls {
         let start = Instant::now();
@@ -139,7 +138,7 @@ async fn ping(client: &BulkClient, calls: u32, latency: &mut Histogram<u64>) -> 
     Ok(())
 }
 
-/// Lends a window to a call. When that ends, however, no peer touches the window any more.
+/// Lends a window to a call. When the call ends, however it ends, no peer can access the window.
 async fn put(client: &BulkClient, at: u64, window: Vec<u8>, push: bool) -> Result<Vec<u8>> {
     let back = Lend::write(vec![0; if push { window.len() } else { 0 }]);
     let call = client.put(at, Lend::read(window), back);

@@ -1,4 +1,4 @@
-//! The command line. An error in it is one line.
+//! The command line. An error in it is reported in one line.
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
@@ -48,7 +48,7 @@ pub struct Job {
     pub json: bool,
 }
 
-/// Reads the command line; help and version are printed and end the program.
+/// Reads the command line; prints help and version, which end the program.
 pub fn read() -> Result<Options> {
     Options::try_parse().or_else(|error| {
         if !error.use_stderr() {
@@ -60,7 +60,7 @@ pub fn read() -> Result<Options> {
     })
 }
 
-/// A count of bytes, with a suffix of 1024 to the first, second, third or fourth power.
+/// Parses a number of bytes, with a suffix for the first to the fourth power of 1024.
 fn parse_size(text: &str) -> Result<u64, String> {
     let suffixes = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
     let strip = |(suffix, shift)| Some((text.strip_suffix(suffix)?, shift));

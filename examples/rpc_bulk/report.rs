@@ -1,4 +1,4 @@
-//! What the user reads in the end.
+//! The report to the user at the end.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use indicatif::HumanBytes;
 use serde_json::Value;
 
-/// The same as the JSON object says, and more of the latency of empty calls.
+/// Prints the contents of the JSON object, and more on the latency of empty calls.
 pub fn print(result: &Value, of: &str, push: bool, time: Duration, latency: &Histogram<u64>) {
     let bytes = HumanBytes(result["bytes"].as_u64().unwrap_or(0));
     let gb_per_s = result["gb_per_s"].as_f64().unwrap_or(0.0);

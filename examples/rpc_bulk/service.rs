@@ -1,4 +1,4 @@
-//! The server: it reads what is lent to a call by RMA, and digests it.
+//! The server: it reads the lent memory of a call by RMA, and digests it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -8,26 +8,27 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio_fabric_rpc::{Code, Cx, Pull, Push, Result, Status, service};
 
-/// Transfers at the same time. Each has a hasher; memory for bulk is the layer's, and bounded.
+/// Largest number of simultaneous transfers. Each has a hasher; the library bounds the memory for
+/// bulk data.
 const TRANSFERS_MAX: usize = 64;
-/// A transfer of which nothing has come for so long makes room for another one.
+/// A transfer that has received nothing for this long gives its place to another.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 #[service]
 pub trait Bulk {
-    /// Does nothing: for its latency.
+    /// Does nothing, so that its latency can be measured.
     async fn ping(&self, cx: &Cx) -> Result<()>;
-    /// Reads what follows the `at` bytes that have come over this connection, and writes it back if
-    /// there is memory for that. At 0 a transfer begins.
+    /// Reads the bytes that follow the first `at` bytes of this connection's transfer, and writes
+    /// them back if `back` has memory for them. `at` = 0 begins a transfer.
     async fn put(&self, cx: &Cx, at: u64, data: Pull, back: Push) -> Result<()>;
-    /// The digest of all `bytes`, of which the client has its own.
+    /// Returns the digest of all `bytes`, which the client compares with its own.
     async fn finish(&self, cx: &Cx, bytes: u64, digest: [u8; 32]) -> Result<[u8; 32]>;
 }
 
-/// The transfers under way, by their clients: what was digested, how much, and when last.
+/// The transfers in progress, by client: hasher, number of bytes, and time of the last bytes.
 pub struct Transfers {
     open: Mutex<HashMap<SocketAddr, (blake3::Hasher, u64, Instant)>>,
-    /// Says on standard error what has come.
+    /// Whether to log received transfers on standard error.
     logs: bool,
 }
 
@@ -37,7 +38,7 @@ impl Transfers {
         Transfers { open, logs }
     }
 
-    /// The caller's transfer, which is over unless it is put back.
+    /// Takes the caller's transfer, which ends unless it is put back.
     fn take(&self, cx: &Cx, at: u64) -> Result<blake3::Hasher> {
         let mut open = self.open.lock().unwrap();
         let found = open.remove(&cx.peer()).filter(|(_, bytes, _)| *bytes == at);

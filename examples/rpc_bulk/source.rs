@@ -1,4 +1,4 @@
-//! Where the client's bytes come from.
+//! The source of the client's bytes.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 /// Bytes that one call lends.
 const WINDOW: usize = 16 << 20;
 
-/// What is transferred, and the digest of what was read of it.
+/// The data to transfer, and the digest of the bytes read so far.
 pub struct Source {
     pub name: String,
-    /// How many bytes will come, if that is known (a pipe's are not).
+    /// The total number of bytes, if known (a pipe's is not).
     pub len: Option<u64>,
     pub hasher: blake3::Hasher,
     input: Box<dyn Read + Send>,
@@ -42,7 +42,7 @@ impl Source {
         Source::new("generated data".to_owned(), Some(len), Numbers(0).take(len))
     }
 
-    /// The next bytes, in the memory that is given; none at the end.
+    /// Reads the next bytes into the given memory; none at the end.
     pub fn fill(mut self, mut window: Vec<u8>) -> Result<(Source, Vec<u8>)> {
         window.clear();
         window.reserve_exact(WINDOW);
@@ -54,7 +54,7 @@ impl Source {
     }
 }
 
-/// Numbers that do not repeat: what is lost, doubled or swapped changes the digest.
+/// Numbers that do not repeat, so that lost, doubled or swapped bytes change the digest.
 struct Numbers(u64);
 
 impl Read for Numbers {

@@ -1,5 +1,5 @@
-//! A service in production: an HTTP front, and a back end that it calls. Both have a page for
-//! Prometheus, their spans are of one trace, and both end gracefully at SIGTERM.
+//! A service in production: an HTTP front end, and a back end that it calls. Both have a page for
+//! Prometheus, share traces, and end gracefully at SIGTERM.
 //!
 //! ```text
 //! $ cargo run --example service -- back 127.0.0.1:7500 127.0.0.1:7501 &
@@ -31,7 +31,7 @@ use tracing::{Instrument, info_span};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 
-/// How long calls and requests that run may still take when the process is to end.
+/// How long running calls and requests may continue when the process must end.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[service]
@@ -91,7 +91,7 @@ async fn main() -> Result<()> {
             server.drain(GRACE).await;
         }
         ["front", http, back] => {
-            // It need not be there yet.
+            // The back end need not be running yet.
             let channel = Channel::builder().connect_lazy(back)?;
             let counted = channel.clone();
             let page = move || {
@@ -113,7 +113,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Serves pages until SIGTERM, and then those that are asked for already.
+/// Serves pages until SIGTERM, then completes the requests that have arrived.
 async fn serve(address: &str, pages: Router) -> Result<()> {
     let listener = TcpListener::bind(address).await?;
     println!("serving {}", listener.local_addr()?);
@@ -150,7 +150,7 @@ async fn write(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A call that has failed, as HTTP says it.
+/// A failed call, as an HTTP response.
 struct Failure(Status);
 
 impl IntoResponse for Failure {
@@ -166,7 +166,8 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Makes a span for the request, in the trace that its header names; that of a call is within it.
+/// Creates a span for the request, in the trace that its header names. The span of a call is its
+/// child.
 async fn traced(path: MatchedPath, request: Request, next: Next) -> Response {
     let name = format!("{} {}", request.method(), path.as_str());
     let span = info_span!("request", otel.name = name, otel.kind = "server");
@@ -178,7 +179,6 @@ async fn traced(path: MatchedPath, request: Request, next: Next) -> Response {
     next.run(request).instrument(span).await
 }
 
-/// Prints spans.
 #[derive(Debug)]
 struct Printed;
 

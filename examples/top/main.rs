@@ -1,4 +1,4 @@
-//! What a running program does, live: rates, bytes, queues, peers, the longest turns of its
+//! Shows live what a running program does: rates, bytes, queues, peers, the longest turns of its
 //! drivers. The program serves its statistics, as `rdm_all_to_all --stats PATH` does.
 //!
 //! ```text
@@ -47,7 +47,7 @@ struct Options {
     prometheus: Option<u16>,
 }
 
-/// Columns and lines of a page that is no terminal.
+/// Columns and lines of a page that is not on a terminal.
 const PAGE: (u16, u16) = (100, 34);
 
 fn main() -> Result<()> {
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
     shown
 }
 
-/// Draws until it is asked to end, or the program that is shown has.
+/// Draws until the user quits or the observed program ends.
 fn live(
     terminal: &mut ratatui::DefaultTerminal,
     source: &mut Source,

@@ -1,5 +1,5 @@
-//! The readings as a page for Prometheus: every number of the domain, the drivers and the
-//! endpoints, by its place in the statistics; times in seconds.
+//! The readings as a page for Prometheus: all numbers of the domain, the drivers and the endpoints,
+//! named by their places in the statistics; times in seconds.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::reading::{Reading, Source, StatsAddress, number};
 
-/// What may become less, which Prometheus wants to know from counts; and the longest of all times.
+/// Values that may decrease, which Prometheus distinguishes from counts; and maxima of times.
 const GAUGES: [&str; 18] = [
     "longest_turn_seconds",
     "in_flight",
@@ -41,7 +41,7 @@ pub fn serve(place: &StatsAddress, port: u16) -> Result<()> {
     for stream in listener.incoming() {
         let mut stream = BufReader::new(stream?);
         let mut line = String::new();
-        // To the empty line that ends the head.
+        // Reads to the empty line that ends the head.
         while matches!(stream.read_line(&mut line), Ok(3..)) {
             line.clear();
         }
@@ -51,7 +51,7 @@ pub fn serve(place: &StatsAddress, port: u16) -> Result<()> {
              Content-Length: {}\r\nConnection: close\r\n\r\n",
             page.len()
         );
-        // Who has gone away meanwhile asks again.
+        // A client that has gone away meanwhile can ask again.
         let _ = stream
             .get_mut()
             .write_all(format!("{head}{page}").as_bytes());
@@ -59,7 +59,7 @@ pub fn serve(place: &StatsAddress, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Samples by name, so that those of one name stand together.
+/// Samples grouped by name.
 #[derive(Default)]
 struct Page(BTreeMap<String, Vec<String>>);
 

@@ -1,4 +1,4 @@
-//! One answer of the program: what it has counted so far, and holds now.
+//! One reading: what the program has counted so far, and what it holds now.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -32,7 +32,7 @@ trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
 
-/// The program.
+/// The connection to the program.
 pub struct Source(BufReader<Box<dyn Stream>>);
 
 impl Source {
@@ -71,7 +71,7 @@ impl Reading {
         self.0.pointer(at).and_then(Value::as_str).unwrap_or("-")
     }
 
-    /// 0 for what the program does not say.
+    /// Returns a number; 0 if the program does not report it.
     pub fn number(&self, at: &str) -> f64 {
         number(self.0.pointer(at))
     }
@@ -81,19 +81,19 @@ impl Reading {
         list.map_or(&[], Vec::as_slice)
     }
 
-    /// The sum over all endpoints of this part of their statistics.
+    /// The sum of a statistic over all endpoints.
     pub fn sum(&self, at: &str) -> f64 {
         let endpoints = self.list("/endpoints").iter();
         endpoints.map(|endpoint| number(endpoint.pointer(at))).sum()
     }
 
-    /// Seconds since the program has begun.
+    /// Seconds since the program began.
     pub fn seconds(&self) -> f64 {
         self.number("/seconds")
     }
 }
 
-/// A number, or the seconds of a time.
+/// A number, or a duration in seconds.
 pub fn number(value: Option<&Value>) -> f64 {
     match value {
         Some(Value::Object(time)) => {

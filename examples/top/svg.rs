@@ -1,11 +1,11 @@
-//! A page that was drawn, as lines of text or as a picture.
+//! Converts a drawn page to lines of text or to a picture.
 
 use std::fmt::Write;
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
-/// Of a character, in pixels.
+/// Size of a character in pixels.
 const CELL: (f64, f64) = (8.4, 17.0);
 
 pub fn lines(buffer: &Buffer) -> Vec<String> {
@@ -14,7 +14,7 @@ pub fn lines(buffer: &Buffer) -> Vec<String> {
     rows.map(|y| row(y).collect()).collect()
 }
 
-/// Runs of one style are one text each.
+/// Draws each run of one style as one text.
 pub fn of(buffer: &Buffer) -> String {
     let (width, height) = (buffer.area.width, buffer.area.height);
     let (w, h) = (

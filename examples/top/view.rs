@@ -1,4 +1,4 @@
-//! The page: what passed between two readings, and what was held at the second.
+//! The page: what was transferred between two readings, and what was held at the second.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -158,7 +158,7 @@ fn draw_peers(frame: &mut Frame<'_>, area: Rect, before: &Reading, now: &Reading
     let earlier = before.list("/peers");
     let name_of = |peer: &Value| peer["peer"].as_str().unwrap_or_default().to_owned();
     let mut peers: Vec<&Value> = now.list("/peers").iter().collect();
-    // Who is in trouble comes first.
+    // Peers in trouble come first.
     let is_well = |peer: &Value| matches!(peer["is"].as_str(), Some("living" | "new"));
     peers.sort_by_key(|peer| is_well(peer));
     let rows = peers.into_iter().map(|peer| {
@@ -181,7 +181,7 @@ fn draw_peers(frame: &mut Frame<'_>, area: Rect, before: &Reading, now: &Reading
     frame.render_widget(table(" Peers ", &head, rows.collect()), area);
 }
 
-/// Three digits, and a letter for thousands, millions and so on.
+/// A value in three digits, with a letter for thousands, millions and so on.
 pub fn short(value: f64) -> String {
     let units = ["", "k", "M", "G", "T"];
     let mut value = value.max(0.0);

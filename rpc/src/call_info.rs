@@ -1,28 +1,29 @@
-//! What a failed call was: the part of a [`Status`](crate::Status) that says which call failed,
-//! where, and after what time.
+//! Which call failed: the part of a [`Status`](crate::Status) that names the call, its server, and
+//! the time that passed.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Which call a [`Status`](crate::Status) belongs to: its method, its server, and its time. It is
-/// known at the client only, and made only when a call fails; see
+/// Which call a [`Status`](crate::Status) belongs to: its method, its server, and its time. Only
+/// the client knows this, and creates it only when a call fails; see
 /// [`Status::call`](crate::Status::call).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallInfo {
     /// The name of the method: `Service/method`, with `#version` if it has one.
     pub method: &'static str,
-    /// The address of the server, or the one that was tried first; `None` if none is known.
+    /// The address of the server, or the address that was tried first; `None` if no address is
+    /// known.
     pub address: Option<SocketAddr>,
-    /// The name that was looked up to find the server, if it was.
+    /// The name that was looked up to find the server, if any.
     pub name: Option<String>,
     /// The time from the first poll of the call's first attempt to the error.
     pub elapsed: Duration,
-    /// The time that the call had at its first poll; `None`: it had no deadline.
+    /// The time limit of the call at its first poll; `None`: no deadline.
     pub limit: Option<Duration>,
     /// The number of the attempt, from 1 on. Policies such as `retry::NotStarted` make further
-    /// ones.
+    /// attempts.
     pub attempt: u32,
 }
 
@@ -47,8 +48,7 @@ fn write_server(
     }
 }
 
-/// A length of time as text, in the unit in which it is easiest to read: `35 µs`, `500.3 ms`,
-/// `10.002 s`.
+/// A duration as text, in the most readable unit: `35 µs`, `500.3 ms`, `10.002 s`.
 pub(crate) struct TimeText(pub(crate) Duration);
 
 impl fmt::Display for TimeText {
@@ -63,8 +63,8 @@ impl fmt::Display for TimeText {
 }
 
 impl TimeText {
-    /// The text of a limit as it was set: one of 10 ms or more is rounded up to milliseconds, since
-    /// less than one may have passed before the call was begun.
+    /// Returns the text of a limit as it was set. A limit of 10 ms or more is rounded up to
+    /// milliseconds, since up to a millisecond may have passed before the call began.
     pub(crate) fn of_limit(limit: Duration) -> TimeText {
         let millis = limit.saturating_add(Duration::from_micros(999)).as_millis();
         match u64::try_from(millis) {
@@ -74,8 +74,7 @@ impl TimeText {
     }
 }
 
-/// Returns the number `of` / 10^`places`, with `kept` of its decimals, and without zeros at the
-/// end.
+/// Returns the number `of` / 10^`places`, with `kept` of its decimals, without trailing zeros.
 fn decimals(of: u128, places: u32, kept: usize) -> String {
     let one = 10_u128.pow(places);
     let fraction = format!("{:0width$}", of % one, width = places as usize);

@@ -1,5 +1,5 @@
 //! Runs the code of programs (wakers, codecs, handlers, hooks, subscribers, recorders), so that a
-//! panic in it ends no more than the call or connection that it belongs to.
+//! panic in it ends only the call or connection that it belongs to.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +19,7 @@ pub(crate) fn caught<R>(what: impl fmt::Display, run: impl FnOnce() -> R) -> Opt
     ran.map_err(|panic| note(what, panic)).ok()
 }
 
-/// As `caught`, for a future.
+/// Like `caught`, for a future.
 pub(crate) async fn caught_async<F: Future>(what: impl fmt::Display, run: F) -> Option<F::Output> {
     let ran = AssertUnwindSafe(run).catch_unwind().await;
     ran.map_err(|panic| note(what, panic)).ok()
@@ -32,29 +32,30 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// Drops the value; returns whether that has panicked.
+/// Drops the value; returns whether its destructor has panicked.
 pub(crate) fn drop_caught<T>(what: T) -> bool {
     catch_unwind(AssertUnwindSafe(|| drop(what))).is_err()
 }
 
-/// The panic's payload may panic when it is dropped, and a subscriber when it logs.
+/// Logs a panic. The panic's payload may panic when it is dropped, and a subscriber when it logs.
 #[cold]
 fn note(what: impl fmt::Display, panic: Box<dyn std::any::Any + Send>) {
     drop_caught(panic);
     log(|| tracing::error!(%what, "code of the program has panicked"));
 }
 
-/// Emits an event. A panic of the subscriber ends nothing.
+/// Emits an event. Ignores a panic of the subscriber.
 pub(crate) fn log(emit: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(emit));
 }
 
-/// Limits how often an event is logged that may occur any number of times.
+/// Limits how often a frequent event is logged.
 #[derive(Debug, Default)]
 pub(crate) struct BoundedLog(Mutex<LogRate>);
 
 impl BoundedLog {
-    /// Returns the number of events that were left out before this one; `None`: so is this one.
+    /// Returns the number of events that were left out before this one; `None`: this event is left
+    /// out too.
     pub(crate) fn admit(&self) -> Option<u64> {
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         logged.admit(Instant::now().into_std(), LOGGED_PER_SECOND)

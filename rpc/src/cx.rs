@@ -1,4 +1,4 @@
-//! The context of a call, as its handler sees it, and what calls made by the handler inherit.
+//! The context of a call, for its handler, and the settings that calls made by the handler inherit.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -35,7 +35,7 @@ struct Within(Option<Cx>);
 impl Within {
     #[inline]
     fn enter(cx: Option<Cx>) -> Within {
-        // A thread that is ending polls nothing.
+        // A thread that is ending polls no futures.
         let last = CURRENT.try_with(|current| current.replace(cx));
         Within(last.ok().flatten())
     }
@@ -74,13 +74,13 @@ impl CancelReason {
     }
 }
 
-/// A call, as its handler sees it: the first argument of every method.
+/// A call, for its handler: the first argument of every method.
 ///
 /// It has the deadline, the metadata and the caller's address. Clones refer to the same call.
 ///
 /// When a call is cancelled, times out, or loses its connection, its handler is dropped at its next
-/// await. A method with `#[rpc(to_end)]` continues instead, and learns of the cancellation from
-/// [`cancelled`](Self::cancelled). [`shield`](Self::shield) lets a part of a handler continue.
+/// await. A method with `#[rpc(to_end)]` continues instead; [`cancelled`](Self::cancelled) notifies
+/// it of the cancellation. [`shield`](Self::shield) lets a part of a handler continue.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Cx, Result, service, testing};
@@ -121,7 +121,7 @@ pub(crate) struct CallContext {
     extensions: Extensions,
 }
 
-/// The parts of a call's context that are set when it arrives.
+/// The parts of a call's context that are set when the call arrives.
 pub(crate) struct CallParts {
     pub(crate) id: CallId,
     pub(crate) method: &'static Method,
@@ -129,7 +129,7 @@ pub(crate) struct CallParts {
     pub(crate) route: usize,
     pub(crate) peer: Arc<Peer>,
     pub(crate) received: Instant,
-    /// Time that the call has from `received` on.
+    /// The time limit of the call, counted from `received`.
     pub(crate) budget: Duration,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) metadata: Metadata,
@@ -137,8 +137,8 @@ pub(crate) struct CallParts {
 
 impl Cx {
     /// Creates the context of a call. Reuses `spare`, the context of a call that was answered at
-    /// its first poll, if nothing else holds it: then it was never registered with a task, and its
-    /// parts are overwritten in place.
+    /// its first poll, if nothing else holds it: such a context was never registered with a task,
+    /// and its parts are overwritten in place.
     #[inline]
     pub(crate) fn renew(
         spare: Option<Cx>,
@@ -186,8 +186,8 @@ impl Cx {
         }))
     }
 
-    /// The call whose handler runs in the current task. Other tasks have none, unless
-    /// [`scope`](Self::scope) has set it.
+    /// The call whose handler runs in the current task. Other tasks have no current call, unless
+    /// [`scope`](Self::scope) has set one.
     pub fn current() -> Option<Cx> {
         CURRENT.try_with(|it| it.borrow().clone()).ok().flatten()
     }
@@ -209,21 +209,22 @@ impl Cx {
     }
 
     /// The certificates by which the caller has proven its identity when it connected: its own
-    /// first, then those that lead to an authority, each in DER. `None` without TLS, and if the
-    /// server's configuration of TLS asks clients for none.
+    /// certificate first, then the chain to an authority, each in DER. `None` without TLS, and if
+    /// the server's TLS configuration asks clients for none.
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
         self.0.parts.peer.certificates.as_ref()
     }
 
-    /// The name of the authorization key that the caller has proven when it connected
-    /// ([`Server::named_auth_key`](crate::Server::named_auth_key)); `None` for a key without a
-    /// name, and without a key.
+    /// The name of the authorization key that the caller has proven to have when it connected
+    /// ([`Server::named_auth_key`](crate::Server::named_auth_key)); `None` if the key has no name,
+    /// or if there is no key.
     pub fn auth_key_name(&self) -> Option<&str> {
         self.0.parts.peer.key_name.as_deref()
     }
 
-    /// Values of the program that belong to this call: what [`Authorize`](crate::Authorize) found
-    /// out about the caller, for instance. They are dropped with the last clone of this context.
+    /// Values of the program that belong to this call, for instance the caller's identity that
+    /// [`Authorize`](crate::Authorize) has found. They are dropped with the last clone of this
+    /// context.
     ///
     /// ```
     /// use tokio_fabric::testing::Net;
@@ -261,9 +262,9 @@ impl Cx {
         &self.0.extensions
     }
 
-    /// Values of the program that belong to the connection of this call, and that all of its calls
-    /// share: what is expensive to find out, such as the meaning of a certificate. They are dropped
-    /// with the connection and the last of its calls.
+    /// Values of the program that belong to the call's connection, and that all calls of the
+    /// connection share, for instance the result of an expensive certificate check. They are
+    /// dropped with the connection and its last call.
     pub fn connection_extensions(&self) -> &Extensions {
         &self.0.parts.peer.extensions
     }
@@ -273,8 +274,8 @@ impl Cx {
         self.0.parts.method.name
     }
 
-    /// The deadline of the call: that of its client or that of its server, whichever is earlier
-    /// ([`Server::deadline_max`](crate::Server::deadline_max)); `None` if neither has one.
+    /// The deadline of the call: the earlier of the client's and the server's
+    /// ([`Server::deadline_max`](crate::Server::deadline_max)); `None` if neither sets one.
     pub fn deadline(&self) -> Option<Instant> {
         self.0.parts.received.checked_add(self.0.parts.budget)
     }
@@ -290,13 +291,13 @@ impl Cx {
         &self.0.parts.metadata
     }
 
-    /// The trace that the call belongs to, if the caller sent one. The entry `tracestate` of the
-    /// [metadata](Self::metadata) belongs to it.
+    /// The trace that the call belongs to, if the caller sent one. The `tracestate` entry of the
+    /// [metadata](Self::metadata) belongs to this trace.
     pub fn trace(&self) -> Option<TraceContext> {
         self.0.parts.trace
     }
 
-    /// Returns the `tracestate` that belongs to the trace, or nothing.
+    /// Returns the `tracestate` of the trace; empty if there is none, or if it is too long.
     pub(crate) fn trace_state(&self) -> &[u8] {
         let state = self.metadata().value(TRACE_STATE);
         let state = state.filter(|it| it.len() <= TRACE_STATE_MAX);
@@ -314,7 +315,7 @@ impl Cx {
         })
     }
 
-    /// Waits until the call is cancelled. It is for tasks that a handler spawns, and for methods
+    /// Waits until the call is cancelled. Use it in tasks that a handler spawns, and in methods
     /// with `#[rpc(to_end)]`.
     ///
     /// # Cancel safety
@@ -329,8 +330,8 @@ impl Cx {
         }
     }
 
-    /// Runs the future in a task of its own, which continues if the handler is dropped. Calls made
-    /// in it still inherit the deadline.
+    /// Runs the future in its own task, which continues if the handler is dropped. Calls made in
+    /// this task still inherit the deadline.
     ///
     /// # Cancel safety
     /// Dropping the returned future does not stop the task.
@@ -348,15 +349,15 @@ impl Cx {
                 Ok(output) => output,
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    // Only the end of the runtime cancels that task, and this one with it.
+                    // Only the end of the runtime cancels the task, and it cancels this task too.
                     Err(_) => std::future::pending().await,
                 },
             }
         }
     }
 
-    /// Runs the future with this call as the current one, in a task that the handler spawns: calls
-    /// made in it inherit the deadline and the trace.
+    /// Runs the future with this call as the current call, in a task that the handler spawns: calls
+    /// made by the future inherit the deadline and the trace.
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         let cx = self.clone();
         async move {
@@ -371,12 +372,13 @@ impl Cx {
         run()
     }
 
-    /// Returns true only to the first caller, which counts the call: as begun, or as ended before.
+    /// Returns true only to the first caller, which then counts the call as begun, or as ended
+    /// before it began.
     pub(crate) fn begin(&self) -> bool {
         !self.0.started.swap(true, Ordering::AcqRel)
     }
 
-    /// As `begin`, of a call that nothing else can begin or end.
+    /// Like `begin`, for a call that no other task can begin or end.
     pub(crate) fn begin_alone(&self) {
         self.0.started.store(true, Ordering::Release);
     }
@@ -390,7 +392,7 @@ impl Cx {
         self.0.answered.store(true, Ordering::Relaxed);
     }
 
-    /// Called under that lock too.
+    /// Called under the lock of the connection's machine.
     pub(crate) fn is_answered(&self) -> bool {
         self.0.answered.load(Ordering::Relaxed)
     }
@@ -411,7 +413,7 @@ impl Cx {
         self.0.task.wake();
     }
 
-    /// Wakes the task of the handler, which has something to do.
+    /// Wakes the handler's task, which has work to do.
     pub(crate) fn wake(&self) {
         self.0.task.wake();
     }
@@ -422,7 +424,7 @@ impl Cx {
     }
 }
 
-/// Shows what identifies the call, without metadata and trace, which may be secret or long.
+/// Shows what identifies the call, but not its metadata and trace, which may be secret or long.
 impl fmt::Debug for Cx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cx")

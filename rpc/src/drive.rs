@@ -1,6 +1,6 @@
-//! One task that reads the messages of all connections, out of buffers that they share, and the
-//! events of their beginnings and ends. It hands frames to the connections, which answer by
-//! posting. Nothing here waits for an application.
+//! One task reads the messages of all connections, from shared buffers, and the events of
+//! connections that begin or end. It passes frames to the connections, which answer by posting.
+//! Nothing here waits for an application.
 
 mod reading;
 #[cfg(test)]
@@ -42,50 +42,48 @@ pub(crate) use reading::{Came, ReadingCheck};
 
 /// One end of a connection.
 pub(crate) trait Connection: Send + Sync + 'static {
-    /// The state that a connection keeps from one message to the next.
+    /// State that passes from one message to the next, whichever connection handles it.
     type Kept: Default + Send;
 
-    /// Returns the endpoint of the connection.
     fn endpoint(&self) -> &Endpoint;
     /// Handles a message that has arrived.
     fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn<Self::Kept>);
-    /// Called when no more messages of the connection are available for now. If it returns true,
-    /// the connection gathers what the tasks that it has woken send, until [`flush`](Self::flush).
+    /// Called when no more messages of the connection are available for now. If this returns true,
+    /// the connection gathers the frames that its woken tasks send, until [`flush`](Self::flush).
     fn handle_pause(self: &Arc<Self>, _: &mut ReadTurn<Self::Kept>) -> bool {
         false
     }
     /// Called after the woken tasks have run.
     fn flush(&self) {}
-    /// Handles the end of the connection.
     fn handle_end(self: &Arc<Self>, why: EndCause<'_>);
 }
 
 /// Why a connection has ended.
 #[derive(Clone, Copy)]
 pub(crate) enum EndCause<'e> {
-    /// Both sides agreed on it, or this side has closed it.
+    /// Both sides agreed to close, or this side closed the connection.
     Closed,
     Lost(&'e Error),
-    /// The runtime in which its messages are read has ended.
+    /// The runtime that reads the connection's messages has ended.
     OfRuntime,
 }
 
-/// State that is kept from one message to the next, while the messages that were read from the
-/// queue together are handled.
+/// State that passes from message to message, while the messages that were read from the queue
+/// together are handled.
 pub(crate) struct ReadTurn<K> {
-    /// The time at which they were read.
+    /// The time at which the messages were read.
     pub(crate) read: Instant,
-    /// Time between `read` and `begun_at`, which `now` gave; later times are `now`'s too.
+    /// Time between `read` and `begun_at`. `begun_at` and later times come from `now`.
     before: Duration,
     begun_at: std::time::Instant,
-    /// The clock of later times.
+    /// The clock of `begun_at` and later times.
     now: TurnClock,
     /// The time at which the last message was handled.
     last_at: std::time::Instant,
-    /// The time at which `last` must be computed anew.
+    /// The time at which `last` must be computed again.
     due_at: std::time::Instant,
-    /// Approximate time from the reading of the messages to the handling of the last one, and the
-    /// same in microseconds.
+    /// Approximate time from reading the messages to handling the last message; below, the same in
+    /// microseconds.
     pub(crate) last: Duration,
     pub(crate) last_us: u32,
     /// Time that the last slow message took.
@@ -95,11 +93,11 @@ pub(crate) struct ReadTurn<K> {
     pub(crate) kept: K,
 }
 
-/// The clock of a turn.
 type TurnClock = fn() -> std::time::Instant;
 
-/// Returns the clock for turns in this domain: the system's, which costs less than Tokio's. In a
-/// network of the test kit it is Tokio's, so that nothing depends on how fast the machine is.
+/// Returns the clock for turns in this domain: the system's clock, which costs less than Tokio's.
+/// In a network of the test kit it is Tokio's clock, so that nothing depends on the machine's
+/// speed.
 fn clock_of(domain: &Domain) -> TurnClock {
     match domain.backend() {
         Backend::Loopback => || Instant::now().into_std(),
@@ -126,13 +124,13 @@ impl<K: Default> ReadTurn<K> {
         }
     }
 
-    /// Starts with messages that were read now.
+    /// Starts a turn with messages that were read now.
     fn restart(&mut self) {
         self.begin_at(Instant::now());
         self.before = Duration::ZERO;
     }
 
-    /// Starts with a message that was read at this time.
+    /// Starts a turn with a message that was read at `read`.
     pub(crate) fn begin_at(&mut self, read: Instant) {
         let begun_at = (self.now)();
         self.before = self.read.saturating_duration_since(read);
@@ -141,7 +139,7 @@ impl<K: Default> ReadTurn<K> {
         (self.begun_at, self.last_at, self.due_at) = (begun_at, begun_at, begun_at);
     }
 
-    /// Notes that a message was handled; returns whether that [took](Self::took) long.
+    /// Records that a message was handled; returns whether handling it [took](Self::took) long.
     #[inline]
     pub(crate) fn measure(&mut self) -> bool {
         let now = (self.now)();
@@ -161,11 +159,11 @@ impl<K: Default> ReadTurn<K> {
     }
 }
 
-/// A function that opens the domain of a hub, or returns one that is open.
+/// A function that opens a hub's domain, or returns an open domain.
 pub(crate) type OpenDomain = Box<dyn FnOnce(DomainBuilder) -> Result<Domain, Error> + Send>;
 
-/// Starts a task where the caller runs: on the thread of a `local::block_on`, beside its driver, or
-/// on the current runtime.
+/// Starts a task where the caller runs: on the thread of a `local::block_on`, together with its
+/// driver, or on the current runtime.
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
@@ -176,11 +174,10 @@ where
     }
 }
 
-/// The settings of the endpoints of a hub.
 #[derive(Clone)]
 pub(crate) struct EndpointSettings {
     pub(crate) auth_key: Option<AuthKey>,
-    /// The name of that key, which a client sends.
+    /// The name of `auth_key`, which a client sends.
     pub(crate) key_name: Option<Arc<str>>,
     pub(crate) liveness: Liveness,
 }
@@ -195,9 +192,9 @@ impl Default for EndpointSettings {
     }
 }
 
-/// The connections of a domain that share their receives.
+/// The connections of a domain, which share their receives.
 pub(crate) struct Hub<C: Connection> {
-    /// Where its tasks run, and whose timers its calls use, whatever polls them.
+    /// The runtime of the hub's tasks. Calls use its timers, whichever runtime polls them.
     pub(crate) runtime: Handle,
     pub(crate) fabric: Fabric,
     settings: EndpointSettings,
@@ -209,12 +206,12 @@ pub(crate) struct Hub<C: Connection> {
     reader: JoinHandle<()>,
 }
 
-/// The connections by their endpoints, in the order in which the endpoints were opened: whatever is
-/// done with all of them has the same order in each run.
+/// The connections by their endpoints, in the order in which the endpoints were opened, so that
+/// actions on all connections have the same order in each run.
 type Table<C> = Mutex<BTreeMap<EndpointId, Arc<C>>>;
 
 impl<C: Connection> Hub<C> {
-    /// Opens a hub for this number of connections. Requests for new ones go to `accept`.
+    /// Opens a hub for `connections_max` connections. Connection requests go to `accept`.
     pub(crate) fn open(
         fabric: Fabric,
         open: Option<OpenDomain>,
@@ -236,7 +233,7 @@ impl<C: Connection> Hub<C> {
         let queue = domain.completion_queue().size(QUEUE_SIZE).open()?;
         let receives = domain.receive_context().receive_queue(&queue);
         let receives = receives.min_multi_recv(FRAME_MAX);
-        // With this limit, a peer that stops within a frame keeps no part of a buffer from others.
+        // With this limit, a peer that stops within a frame does not block a part of a buffer.
         let receives = receives.max_message_size(FRAME_MAX).open()?;
         for number in 0..RECEIVE_BUFFERS {
             post(&receives, number, vec![0; RECEIVE_BUFFER])?;
@@ -271,7 +268,7 @@ impl<C: Connection> Hub<C> {
         self.endpoint_with_key(calls, self.settings.auth_key.as_ref())
     }
 
-    /// As `endpoint`, with this authorization key.
+    /// Like `endpoint`, with this authorization key.
     pub(crate) fn endpoint_with_key(
         &self,
         calls: u32,
@@ -285,7 +282,7 @@ impl<C: Connection> Hub<C> {
             Some(key) => builder.auth_key(key.clone()),
             None => builder,
         };
-        // For each call a request or response and a cancellation, and room for bulk transfers.
+        // A request or response and a cancellation for each call, and room for bulk transfers.
         let builder = builder.transmit_size(2 * calls as usize + 256);
         let builder = builder.on_refusal(OnRefusal::Continue {
             limit: REFUSALS_MAX,
@@ -293,12 +290,12 @@ impl<C: Connection> Hub<C> {
         Ok(builder.liveness(self.settings.liveness).open()?)
     }
 
-    /// Returns the name of the key of its endpoints.
+    /// Returns the name of the key of the hub's endpoints.
     pub(crate) fn key_name(&self) -> Option<&str> {
         self.settings.key_name.as_deref()
     }
 
-    /// Routes the messages of this endpoint to the connection from now on.
+    /// Routes the messages of the endpoint to the connection from now on.
     pub(crate) fn insert(&self, endpoint: EndpointId, connection: &Arc<C>) {
         let none = lock(&self.connections).insert(endpoint, Arc::clone(connection));
         debug_assert!(none.is_none(), "an endpoint has one connection");
@@ -310,7 +307,6 @@ impl<C: Connection> Hub<C> {
         let _removed = lock(&self.connections).remove(&endpoint);
     }
 
-    /// Returns the current connections.
     pub(crate) fn connections(&self) -> Vec<Arc<C>> {
         lock(&self.connections).values().cloned().collect()
     }
@@ -320,7 +316,7 @@ impl<C: Connection> Hub<C> {
     }
 }
 
-/// Ends the connections with the hub, and not only when the runtime drops the reader.
+/// Ends the connections with the hub, even before the runtime drops the reader.
 impl<C: Connection> Drop for Hub<C> {
     fn drop(&mut self) {
         self.reader.abort();
@@ -328,8 +324,8 @@ impl<C: Connection> Drop for Hub<C> {
     }
 }
 
-/// Ends this connection alone if `act` panics. Code of the program is guarded where it is called,
-/// so this catches only unexpected panics.
+/// Ends only this connection if `act` panics. Calls of the program's code have their own guards, so
+/// this catches only unexpected panics.
 fn guarded<C: Connection>(connection: &Arc<C>, act: impl FnOnce()) {
     if caught("what serves a connection", act).is_none() {
         caught("the end of a connection", || {
@@ -339,7 +335,7 @@ fn guarded<C: Connection>(connection: &Arc<C>, act: impl FnOnce()) {
     }
 }
 
-/// Ends these connections, whose messages nothing reads any more.
+/// Ends these connections, whose messages are no longer read.
 fn end_all<C: Connection>(connections: &Table<C>, why: EndCause<'_>) {
     let connections = std::mem::take(&mut *lock(connections));
     for connection in connections.into_values() {
@@ -354,8 +350,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// If the queue is full of unread completions, the buffer waits for its turn: a lost buffer would
-/// never come back.
+/// If the queue is full of unread completions, the buffer is posted once the queue has room: a lost
+/// buffer would never come back.
 fn post(receives: &SharedReceiveContext, number: usize, buffer: Vec<u8>) -> Result<(), Error> {
     let posted = receives.multi_recv(buffer).queue(number).post();
     let posted = posted.map_err(|failed| failed.into_error())?;
@@ -373,20 +369,20 @@ struct Reader<C: Connection, A> {
     turn: ReadTurn<C::Kept>,
     /// Connections to be flushed.
     gathering: Vec<Arc<C>>,
-    /// The last message of each buffer. The others are handled and dropped by then, so it brings
-    /// the whole buffer back.
+    /// The last message of each buffer. The buffer's other messages are handled and dropped by
+    /// then, so dropping the last message returns the whole buffer.
     last_parts: [Option<Buffer>; RECEIVE_BUFFERS],
 }
 
-/// Ends the connections if the runtime ends, or the reader panics, while calls are awaited
-/// elsewhere.
+/// Ends the connections if the runtime ends or the reader panics: calls may be awaited in other
+/// runtimes.
 impl<C: Connection, A> Drop for Reader<C, A> {
     fn drop(&mut self) {
         end_all(&self.connections, EndCause::OfRuntime);
     }
 }
 
-/// The reason why the reader is woken.
+/// Why the reader is woken.
 enum Next {
     Completions,
     Event(Event),
@@ -402,7 +398,7 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
                 Next::Closed => return,
             }
             if !self.gathering.is_empty() {
-                // Runs after all tasks that are ready.
+                // Continues after all ready tasks have run.
                 tokio::task::yield_now().await;
                 self.gathering
                     .drain(..)
@@ -440,7 +436,7 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
         // Consecutive messages usually belong to one connection.
         let mut last: Option<(EndpointId, Arc<C>)> = None;
         let mut batch = std::mem::take(&mut self.batch);
-        // Handled in place: completions are large, and each move is a copy.
+        // Handled in place: completions are large, and each move would copy one.
         for completion in &mut batch {
             let id = completion.endpoint;
             if last.as_ref().is_none_or(|(it, _)| *it != id) {
@@ -455,7 +451,8 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
         self.batch = batch;
     }
 
-    /// Called when the next message belongs to another connection, or there is none.
+    /// Called when the next message belongs to another connection, or when there is no next
+    /// message.
     fn pause(&mut self, last: Option<(EndpointId, Arc<C>)>) {
         let Some((_, connection)) = last else {
             return;
@@ -477,7 +474,7 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
                 (Ok(()), Some(message), Some(from)) => {
                     guarded(from, || from.handle_message(message, turn));
                 }
-                // A message that does not fit is not a frame, and neither is an empty one.
+                // A message that does not fit is handled as an empty message: neither is a frame.
                 (Err(failed), _, Some(from)) if failed.error.is_truncated() => {
                     guarded(from, || from.handle_message(&[], turn));
                 }
@@ -526,7 +523,7 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
 ///
 /// # Errors
 /// A status whose error is of the kind [`ErrorKind::NoRuntime`]. Tokio reports missing timers only
-/// by a panic, which is caught here, but the process's panic hook has run by then.
+/// by a panic. It is caught here, but the process's panic hook has run by then.
 pub(crate) fn runtime_with_timers() -> Result<Handle, Status> {
     let none = |what: String| {
         let status = Status::from(Error::from(ErrorKind::NoRuntime));
@@ -544,8 +541,8 @@ pub(crate) fn runtime_with_timers() -> Result<Handle, Status> {
     }
 }
 
-/// Polls the future in the context of this runtime: its timers are those of the runtime, whatever
-/// polls it, which may have none.
+/// Polls the future in the context of `runtime`, so that it uses the timers of `runtime`: the
+/// runtime that polls may have none.
 pub(crate) async fn within_runtime<F: Future>(runtime: Handle, future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     poll_fn(|cx| {
@@ -556,7 +553,7 @@ pub(crate) async fn within_runtime<F: Future>(runtime: Handle, future: F) -> F::
 }
 
 /// Sends a frame, in the order of the calls. The frame waits for room within the library, so the
-/// open calls bound what is queued. Leaves `frame` empty; a small frame is copied in place.
+/// number of open calls limits the queue. Leaves `frame` empty; a small frame is copied in place.
 pub(crate) fn send(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<(), Error> {
     if let Some(sent) = try_inject(endpoint, frame) {
         return sent;
@@ -565,8 +562,8 @@ pub(crate) fn send(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<(), Erro
     sent.map_err(|failed| failed.into_error())
 }
 
-/// Sends an item of a stream. If the library has no room, returns what the stream must await, so
-/// that a peer that does not read cannot make items pile up.
+/// Sends an item of a stream. If the library has no room, returns the operation that the stream
+/// must await, so that items cannot accumulate for a peer that does not read.
 pub(crate) fn send_item(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<ItemSending, Error> {
     if let Some(sent) = try_inject(endpoint, frame) {
         return sent.map(|()| ItemSending::Sent);
@@ -586,10 +583,10 @@ pub(crate) fn send_item(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<Ite
     }
 }
 
-/// The outcome of sending an item.
 pub(crate) enum ItemSending {
     Sent,
-    /// The item will be sent in its order, when there is room. Await it before the next one.
+    /// The item will be sent in order once the library has room. Await this before sending the next
+    /// item.
     NoRoom(Op<Vec<u8>>),
     /// The item is not sent: there is no credit for it.
     NoCredit(FrameBuf),
@@ -609,13 +606,13 @@ fn try_inject(endpoint: &Endpoint, frame: &mut FrameBuf) -> Option<Result<(), Er
     }
 }
 
-/// Sends a frame at the library's next turn: nothing is sent within this call.
+/// Sends a frame at the library's next turn, not within this call.
 pub(crate) fn send_later(endpoint: &Endpoint, frame: FrameBuf) -> Result<(), Error> {
     let sent = endpoint.send(frame.into_vec()).more().detach();
     sent.map_err(|failed| failed.into_error())
 }
 
-/// Sends the gathered frames, at least one, as [`send`] does.
+/// Sends the gathered frames (at least one), as [`send`] does.
 pub(crate) fn send_batch(endpoint: &Endpoint, batch: &mut BatchBuf) -> Result<(), Error> {
     let message = batch.message();
     if message.len() <= INJECT_SIZE_MAX {
@@ -631,14 +628,14 @@ pub(crate) fn send_batch(endpoint: &Endpoint, batch: &mut BatchBuf) -> Result<()
     sent.map_err(|failed| failed.into_error())
 }
 
-/// Returns whether the peer runs on this processor. Then it cannot work while the rest of a turn is
-/// gathered, so nothing is sent before the turn ends.
+/// Returns whether the peer runs on this processor. Such a peer cannot work while a turn gathers
+/// frames, so nothing is sent before the turn ends.
 pub(crate) fn shares_processor(endpoint: &Endpoint) -> bool {
     let tcp = endpoint.ops::<TcpOps>();
     tcp.is_ok_and(|tcp| tcp.peer_shares_processor())
 }
 
-/// Closes a connection without waiting for it.
+/// Starts closing a connection.
 pub(crate) fn close(endpoint: &Endpoint) {
     // The first poll begins the shutdown, which then continues by itself.
     let _ = endpoint.shutdown().now_or_never();

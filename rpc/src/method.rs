@@ -1,16 +1,16 @@
-//! A method, as both ends of a connection know it.
+//! A method, for both ends of a connection.
 
 use crate::wire::method_id;
 
-/// A method of a service, as the layers of a server see it
-/// ([`Request::method`](crate::Request::method)).
+/// A method of a service; the layers of a server get it from
+/// [`Request::method`](crate::Request::method).
 #[derive(Clone, Debug)]
 pub struct Method {
     /// `Service/method`, with `#version` if it has one.
     pub name: &'static str,
     /// The types of its arguments and results as the codec sees them, such as `(u64,str)->[u8]`.
     pub signature: String,
-    /// The number on the wire, of its name and its signature.
+    /// The number on the wire, which depends on the name and the signature.
     pub id: u32,
     /// True if the handler of a cancelled call continues to its end (`#[rpc(to_end)]`).
     pub to_end: bool,
@@ -21,8 +21,8 @@ pub struct Method {
 }
 
 impl Method {
-    /// Returns whether a number that is not this method's is that of its name with another
-    /// signature: the upper halves are those of the name.
+    /// Returns whether `id`, which is not this method's number, is the number of the same name with
+    /// another signature: the upper halves depend only on the name.
     pub(crate) fn is_named_like(&self, id: u32) -> bool {
         self.id >> 16 == id >> 16
     }
@@ -41,7 +41,8 @@ pub fn described(name: &'static str, signature: String, flags: [bool; 3]) -> Met
     }
 }
 
-/// The signature's hash in 16 bits; 0 for an empty one, so that the number is that of the name.
+/// Returns the signature's hash in 16 bits; 0 if it is empty, so that the number depends only on
+/// the name.
 fn hash_of(signature: &str) -> u32 {
     match signature {
         "" => 0,
@@ -55,7 +56,7 @@ fn hash_of(signature: &str) -> u32 {
 /// The parts of a method's signature, as `#[service]` finds them.
 #[derive(Debug, Default)]
 pub struct Signature {
-    /// What the codec makes of the arguments.
+    /// The codec's shape of the arguments.
     pub arguments: String,
     /// `pull` or `push` for each piece of lent memory.
     pub lent: &'static [&'static str],
@@ -63,13 +64,13 @@ pub struct Signature {
     pub sent: Option<String>,
     /// The result, or the items of a stream.
     pub result: String,
-    /// Whether the result is a stream of such values.
+    /// Whether the result is a stream of values of `result`.
     pub received: bool,
     /// The method's own error.
     pub error: Option<String>,
 }
 
-/// Bytes of a signature; of a longer one only a hash is kept.
+/// Largest signature in bytes; a longer one is replaced by its hash.
 const SIGNATURE_MAX: usize = 4096;
 
 impl Signature {
@@ -94,7 +95,7 @@ impl Signature {
             text.push_str(error);
         }
         match text.len() > SIGNATURE_MAX {
-            // 64 bits: the halves differ in where the hash begins.
+            // 64 bits: the two halves hash different prefixes.
             true => format!(
                 "{:08x}{:08x}",
                 method_id(&text),

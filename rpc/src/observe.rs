@@ -1,5 +1,5 @@
-//! Observation of calls beside their responses: counts, spans of `tracing`, and with the feature
-//! `metrics` durations. Names follow OpenTelemetry's conventions for RPC.
+//! Observation of calls: counts, spans of `tracing`, and durations with the feature `metrics`.
+//! Names follow OpenTelemetry's conventions for RPC.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +15,10 @@ use crate::method::Method;
 use crate::status::{Code, Status};
 use crate::wire::{TYPED_ERROR, TraceContext};
 
-/// Name of this layer as a system.
+/// The name of this library as an RPC system.
 const SYSTEM: &str = "tokio-fabric-rpc";
 
-/// Names of program code that is guarded because it is called where frames are read: its panic
+/// Names of program code that runs in the task that reads frames. It is guarded, since its panic
 /// would end more than a call.
 const RECORDER: &str = "a recorder";
 const SUBSCRIBER: &str = "a subscriber";
@@ -27,7 +27,7 @@ const SUBSCRIBER: &str = "a subscriber";
 /// ([`Listening::method_stats`](crate::Listening::method_stats)).
 ///
 /// `started` is the sum of `succeeded`, `failed`, `cancelled` and the calls that are still running;
-/// calls in `refused` are not among them.
+/// it does not include `refused`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MethodStats {
@@ -40,10 +40,11 @@ pub struct MethodStats {
     /// Calls that ended before their handlers did: by the caller, the deadline, a drain, or the end
     /// of the connection.
     pub cancelled: u64,
-    /// Calls whose handlers were not started: refused, not decodable, or cancelled before.
+    /// Calls whose handlers were not started: refused, not decodable, or cancelled before the
+    /// start.
     pub refused: u64,
-    /// Calls whose handlers took more than a millisecond for their first poll, during which the
-    /// server read no other frame.
+    /// Calls whose handler's first poll took more than a millisecond, during which the server read
+    /// no other frame.
     pub slow_polls: u64,
     /// The total time of all calls that have ended, each from its request's arrival to its end.
     pub time: Duration,
@@ -51,14 +52,14 @@ pub struct MethodStats {
 
 /// Counts of a channel's connections and calls ([`Channel::stats`](crate::Channel::stats)).
 ///
-/// `begun` is the sum of the other counts of calls and of the outstanding calls.
+/// `begun` is the sum of the other counts of calls and the number of outstanding calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelStats {
     /// Connections that were made, including the first.
     pub connections: u64,
-    /// Those of them that ended with an error: their server has died, is silent, has reset them, or
-    /// has broken the protocol. The log of the layer below has the error of each.
+    /// Connections that ended with an error: the server died, was silent, reset the connection, or
+    /// broke the protocol. The log of the layer below has each connection's error.
     pub connections_lost: u64,
     /// Calls whose futures were polled.
     pub begun: u64,
@@ -72,7 +73,7 @@ pub struct ChannelStats {
     pub dropped: u64,
 }
 
-/// The counters behind [`MethodStats`], which increase while calls are running.
+/// The counters of [`MethodStats`], which increase while calls are running.
 #[derive(Debug, Default)]
 pub(crate) struct MethodCounters {
     started: AtomicU64,
@@ -82,7 +83,8 @@ pub(crate) struct MethodCounters {
     refused: AtomicU64,
     slow_polls: AtomicU64,
     time_us: AtomicU64,
-    /// The same of calls where their frames are read, by the only task that counts these.
+    /// The same counts for calls that end in the task that read their frames, which alone writes
+    /// these.
     started_there: AtomicU64,
     succeeded_there: AtomicU64,
     time_there_us: AtomicU64,
@@ -105,7 +107,7 @@ fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// As `add`, to a counter that no other task increases.
+/// Like `add`, for a counter that no other task increases.
 fn add_alone(counter: &AtomicU64, more: u64) {
     counter.store(read(counter) + more, Ordering::Relaxed);
 }
@@ -119,12 +121,12 @@ impl MethodCounters {
         add(&self.started);
     }
 
-    /// As `start`, where frames are read.
+    /// Like `start`, in the task that reads frames.
     pub(crate) fn start_there(&self) {
         add_alone(&self.started_there, 1);
     }
 
-    /// Counts a handler whose first poll took long.
+    /// Counts a handler whose first poll was slow.
     pub(crate) fn poll_slowly(&self) {
         add(&self.slow_polls);
     }
@@ -150,7 +152,7 @@ impl MethodCounters {
         self.record(call, code, served);
     }
 
-    /// As `end`, of a call that is answered where its frame was read.
+    /// Like `end`, for a call that is answered by the task that read its frame.
     #[inline]
     pub(crate) fn end_there(&self, call: &Cx, code: u32, served: Duration, served_us: u32) {
         if code != 0 || !call.has_started() || call.cancel_reason().is_some() {
@@ -215,7 +217,6 @@ impl ChannelCounters {
     }
 }
 
-/// Returns the name of a response's code.
 fn name_of(code: u32) -> &'static str {
     match code {
         0 => "OK",
@@ -224,8 +225,8 @@ fn name_of(code: u32) -> &'static str {
     }
 }
 
-/// Creates the span of a call at its server. Disabled, it costs a check of the callsite. Fields are
-/// searched by name from the first on, so those of a call's end come first.
+/// Creates the span of a call at its server. A disabled span costs a check of the callsite. Fields
+/// are searched by name from the first one, so the fields of a call's end come first.
 #[inline]
 pub(crate) fn server_span(call: &Cx) -> Option<Span> {
     match tracing::level_enabled!(Level::INFO) {
@@ -295,7 +296,7 @@ fn enabled_client_span(
     )
 }
 
-/// Formatted only if a subscriber reads it.
+/// Formats the trace id, only if a subscriber reads it.
 fn trace_id(trace: TraceContext) -> impl Value {
     display(Hexadecimal(u128::from_be_bytes(trace.trace_id), 32))
 }
@@ -304,7 +305,7 @@ fn parent_span_id(trace: TraceContext) -> impl Value {
     display(Hexadecimal(u64::from_be_bytes(trace.span_id).into(), 16))
 }
 
-/// A number and its count of hexadecimal digits.
+/// A number and its number of hexadecimal digits.
 struct Hexadecimal(u128, usize);
 
 impl fmt::Display for Hexadecimal {
@@ -313,7 +314,7 @@ impl fmt::Display for Hexadecimal {
     }
 }
 
-/// Records how the call has ended at its client, where every error is one.
+/// Records how the call has ended at its client, for which every error is a failure.
 pub(crate) fn record_end(span: &Span, code: u32) {
     record_end_as(span, code, code != 0);
 }
@@ -329,8 +330,8 @@ fn record_end_as(span: &Span, code: u32, is_failure: bool) {
     }
 }
 
-/// Returns whether the server has failed, and not the caller: as the conventions have it, a call
-/// that its caller has cancelled, or that is refused for what it asks, is no failure of the server.
+/// Returns whether the server, not the caller, caused the failure. By the conventions, a call that
+/// its caller has cancelled, or that is refused for its contents, is no failure of the server.
 fn is_fault(code: u32) -> bool {
     let is_of_service = matches!(code, 0 | TYPED_ERROR);
     !is_of_service
@@ -366,10 +367,10 @@ pub(crate) fn code_of(end: Result<u32, &Status>) -> u32 {
 
 #[cfg(feature = "opentelemetry")]
 impl TraceContext {
-    /// Makes a span a part of the trace, and a child of the span that this names, as a front does
-    /// for a request that comes by HTTP ([`from_traceparent`](Self::from_traceparent)). Calls that
-    /// are first polled within the span are then of that trace too. It has an effect on a span that
-    /// is new, if the subscriber has a layer of `tracing-opentelemetry`.
+    /// Makes a new span a part of the trace, and a child of the trace context's span, for instance
+    /// in a front end that gets a request by HTTP ([`from_traceparent`](Self::from_traceparent)).
+    /// Calls that are first polled within the span then belong to the trace too. Needs a layer of
+    /// `tracing-opentelemetry` in the subscriber.
     ///
     /// ```
     /// use tokio_fabric_rpc::TraceContext;
@@ -399,11 +400,11 @@ pub(crate) mod otel {
 
     use crate::wire::TraceContext;
 
-    /// Makes a span of this process a part of a trace that came from elsewhere. What is malformed
-    /// is ignored, as W3C says: a trace is never a reason to refuse a call.
+    /// Makes a span of this process a part of a trace of another process. Ignores malformed values,
+    /// as W3C says: a trace is never a reason to refuse a call.
     ///
-    /// Returns false if there is no layer of OpenTelemetry, and so nothing to join; looking for one
-    /// is then all that it costs.
+    /// Returns false if there is no layer of OpenTelemetry, and so nothing to join; the call then
+    /// costs only the search for a layer.
     pub(crate) fn join(span: &Span, trace: TraceContext, state: &[u8]) -> bool {
         if span.set_parent(Context::new()).is_err() {
             return false;
@@ -423,14 +424,14 @@ pub(crate) mod otel {
         true
     }
 
-    /// Returns whether a span that is made here has a parent of OpenTelemetry.
+    /// Returns whether a span that is created here has an OpenTelemetry parent.
     pub(crate) fn is_within_trace() -> bool {
         let is_valid = |it: &Context| it.span().span_context().is_valid();
         is_valid(&Span::current().context()) || is_valid(&Context::current())
     }
 
-    /// Returns what makes the span the parent of the server's, and the state of its trace. `None`:
-    /// there is no layer of OpenTelemetry, and the call keeps the trace that it has.
+    /// Returns the trace context that makes the span the parent of the server's span, and the
+    /// trace's state. `None`: there is no layer of OpenTelemetry, and the call keeps its trace.
     pub(crate) fn sent_on(span: &Span) -> Option<(TraceContext, Vec<u8>)> {
         let context = span.context();
         let of_span = context.span();
@@ -474,7 +475,6 @@ pub(crate) mod metrics {
 
     use super::{ChannelStats, Code, Method, MethodStats, SYSTEM, name_of};
 
-    /// Name, unit, and what it is.
     type Description = (&'static str, Unit, &'static str);
 
     const COUNTERS: [Description; 8] = [
@@ -534,8 +534,8 @@ pub(crate) mod metrics {
     ];
 
     /// Describes all metrics of this crate to the installed recorder. Call it once, before the
-    /// first metrics are recorded. Those of the layer below have
-    /// `tokio_fabric::stats::describe_metrics`.
+    /// first metrics are recorded. `tokio_fabric::stats::describe_metrics` describes the metrics of
+    /// the layer below.
     ///
     /// ```
     /// tokio_fabric_rpc::describe_metrics(); // Does nothing without a recorder.
@@ -576,8 +576,8 @@ pub(crate) mod metrics {
     }
 
     impl ChannelStats {
-        /// Records them, with these labels, to the recorder of `metrics` that is installed. Call it
-        /// now and then, for instance when the metrics are asked for.
+        /// Records the statistics, with these labels, to the installed recorder of `metrics`. Call
+        /// it periodically, for instance when the metrics are collected.
         pub fn record_metrics(&self, labels: &[Label]) {
             let made = self.connections;
             count("rpc.client.connections.established", labels.to_vec(), made);
@@ -608,7 +608,6 @@ pub(crate) mod metrics {
         }
     }
 
-    /// Returns the labels of histograms and counters.
     fn labels(method: &Method, code: &'static str) -> [(&'static str, &'static str); 3] {
         [
             ("rpc.system.name", SYSTEM),
@@ -630,8 +629,8 @@ pub(crate) mod metrics {
         counter!("rpc.server.refused_calls", &labels).increment(1);
     }
 
-    /// Durations of a method's calls at its server. A recorder finds a histogram by its labels,
-    /// which takes as long as a fifth of a call, so the histogram of successful calls is looked up
+    /// Durations of a method's calls at its server. A recorder's lookup of a histogram by its
+    /// labels takes a fifth of a call's time, so the histogram of successful calls is looked up
     /// only once.
     #[derive(Debug, Default)]
     pub(crate) struct ServedTimes(OnceLock<Histogram>);
@@ -649,7 +648,7 @@ pub(crate) mod metrics {
         }
     }
 
-    /// Durations of a channel's calls: a list by their methods, of which there are few.
+    /// Durations of a channel's calls: a list by method, since a channel has few methods.
     #[derive(Debug, Default)]
     pub(crate) struct CalledTimes(OnceLock<Box<TimesOfMethod>>);
 
@@ -668,8 +667,8 @@ pub(crate) mod metrics {
             }
         }
 
-        /// Returns the histogram of successful calls. The recorder is the program's, so nothing is
-        /// locked while it is called.
+        /// Returns the histogram of successful calls. No lock is held while the program's recorder
+        /// is called.
         fn of_results(&self, method: &Method) -> &Histogram {
             let mut list = self;
             loop {
@@ -682,7 +681,7 @@ pub(crate) mod metrics {
                             results: called_histogram(method, 0),
                             next: CalledTimes::default(),
                         };
-                        // If another thread was faster, its entry is looked at next.
+                        // If another thread was faster, the loop looks at its entry next.
                         let _ = list.0.set(Box::new(times));
                     }
                 }

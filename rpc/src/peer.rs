@@ -1,5 +1,5 @@
-//! Who is at the other end of a server's connection, and values that the program attaches to a call
-//! or to a connection.
+//! The client of a server's connection, and values that the program attaches to a call or to a
+//! connection.
 
 use std::any::Any;
 use std::fmt;
@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_fabric::tls::PeerCertificates;
 
-/// The client of a connection, as far as its server knows it.
+/// A connection's client, as far as the server knows it.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) certificates: Option<PeerCertificates>,
-    /// The name of the authorization key that the client has proven.
+    /// The name of the authorization key that the client has proven to have.
     pub(crate) key_name: Option<Arc<str>>,
     pub(crate) extensions: Extensions,
 }
@@ -34,13 +34,14 @@ impl Peer {
     }
 }
 
-/// Values of a program, one of each type: of a call ([`Cx::extensions`](crate::Cx::extensions)), or
-/// of a connection ([`Cx::connection_extensions`](crate::Cx::connection_extensions)).
+/// Values of a program, at most one of each type, for a call
+/// ([`Cx::extensions`](crate::Cx::extensions)) or a connection
+/// ([`Cx::connection_extensions`](crate::Cx::connection_extensions)).
 ///
-/// With them, [`Authorize`](crate::Authorize) hands what it has found out to the handlers.
+/// [`Authorize`](crate::Authorize) uses them to pass its findings to the handlers.
 #[derive(Default)]
 pub struct Extensions {
-    /// Spares a call without values the lock.
+    /// Lets a call without values skip the lock.
     has_any: AtomicBool,
     values: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
 }
@@ -69,7 +70,7 @@ impl Extensions {
         }
     }
 
-    /// A clone of the value of this type; put what is expensive to clone into an `Arc`.
+    /// A clone of the value of this type. Put a value that is expensive to clone into an `Arc`.
     pub fn get<T: Any + Clone + Send + Sync>(&self) -> Option<T> {
         if !self.has_any() {
             return None;

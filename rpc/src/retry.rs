@@ -23,14 +23,14 @@ use crate::status::{CallFailure, Code, Started, Status};
 /// A policy for `tower`'s `Retry`.
 ///
 /// It retries calls that have not started, and calls of `#[rpc(idempotent)]` methods that may have
-/// run, after a pause that grows with each retry, or the one that the server recommends if that is
-/// longer. The call's deadline runs from the first attempt, and covers all attempts and pauses. A
-/// budget, which clones share, limits the load that retries add within 10 s: by default to a fifth
-/// of the calls that have succeeded, and a reserve of 1,030, which is more than a connection has
-/// calls in flight (1,024 at most, 256 by default). So all of them can be retried when a server
+/// run. The pause grows with each retry; if the server recommends a longer pause, that is used. The
+/// call's deadline runs from the first attempt, and covers all attempts and pauses. A budget, which
+/// clones share, limits the load that retries add within 10 s: by default to a fifth of the calls
+/// that have succeeded, plus a reserve of 1,030, which is more than the calls in flight on a
+/// connection (1,024 at most, 256 by default). So all these calls can be retried when a server
 /// restarts; a policy for several servers that may restart together needs a
-/// [`budget`](Self::budget) with a larger reserve. A call that the budget does not let be retried,
-/// or that has no retry left, ends with its error, whose text says so.
+/// [`budget`](Self::budget) with a larger reserve. A call that exceeds the budget, or that has no
+/// retry left, ends with its error, whose text says so.
 ///
 /// Errors that another attempt would not change are passed on: a request that cannot be decoded or
 /// is too large, or a caller that is not authorized. So is the error of a call that sends a stream,
@@ -58,7 +58,7 @@ use crate::status::{CallFailure, Code, Started, Status};
 #[derive(Clone)]
 pub struct NotStarted {
     budget: Arc<TpsBudget>,
-    /// Retries left for this call; the fields below are of this call too.
+    /// Retries left for this call; the following fields belong to this call too.
     left: u32,
     /// The longest pause before the next retry.
     pause: Duration,
@@ -102,15 +102,15 @@ impl NotStarted {
     }
 
     /// The pause before the first retry of a call. It doubles with each further retry, up to 5 s,
-    /// and is shortened by up to half, at random. Zero: only what the server recommends. Default:
-    /// 10 ms.
+    /// and is shortened at random by up to half. Zero: only the pause that the server recommends.
+    /// Default: 10 ms.
     pub fn pause(mut self, first: Duration) -> NotStarted {
         self.pause = first;
         self
     }
 
-    /// Decides whether and when to repeat a call that failed with this status; without one, a layer
-    /// has refused it.
+    /// Decides whether and when to repeat a failed call. `failed`: its status; `None`: a layer has
+    /// refused the call.
     fn decide(
         &mut self,
         call: &mut impl CallDescription,
@@ -154,7 +154,7 @@ impl NotStarted {
         Some(Pause(match pause.is_zero() {
             true => None,
             false => {
-                // Its timer is that of the channel's runtime, whatever polls it.
+                // The timer belongs to the channel's runtime, whichever runtime polls it.
                 let _entered = call.runtime().enter();
                 Some(Box::pin(sleep(pause)))
             }
@@ -186,7 +186,7 @@ impl Future for Pause {
 }
 
 impl NotStarted {
-    /// Decides by the end of a call.
+    /// Decides by the result of a call.
     fn decide_by<R, E: CallFailure>(
         &mut self,
         call: &mut impl CallDescription,
@@ -200,7 +200,7 @@ impl NotStarted {
         self.decide(call, Some(status))
     }
 
-    /// As [`decide_by`](Self::decide_by), of a layer that boxes its errors.
+    /// Like [`decide_by`](Self::decide_by), for a layer that boxes its errors.
     fn decide_by_boxed<R, E: CallFailure + Error + 'static>(
         &mut self,
         call: &mut impl CallDescription,

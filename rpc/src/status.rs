@@ -14,7 +14,7 @@ pub type Result<T, E = Status> = std::result::Result<T, E>;
 
 /// Why a call failed; see [`Status::code`].
 ///
-/// If the code does not come from the handler itself, [`Status::started`] is:
+/// If the code does not come from the handler itself, it determines [`Status::started`]:
 ///
 /// | code | started |
 /// |---|---|
@@ -34,13 +34,13 @@ pub enum Code {
     DeadlineExceeded,
     /// The server has reached a limit; [`Status::retry_after`] recommends when to retry.
     Overloaded,
-    /// The server is shutting down: use another one.
+    /// The server is shutting down: use another server.
     Draining,
     /// There is no connection to a server.
     Unavailable,
     /// The connection was lost before the response arrived.
     ConnectionLost,
-    /// The server has no such method: not of this name, not in this version, or not with this
+    /// The server has no such method: no method of this name, of this version, or with this
     /// [signature](macro@crate::service).
     Unimplemented,
     /// The request cannot be decoded.
@@ -55,8 +55,8 @@ pub enum Code {
     LentRefused,
     /// The handler panicked.
     HandlerPanicked,
-    /// An internal error of the server or of this library. The message says which; report it if it
-    /// is the library's.
+    /// An internal error of the server or of this library. The message says which; report an error
+    /// of the library.
     Internal,
     /// A number of the service's own, below 2^31 ([`Status::application`]).
     Application(u32),
@@ -83,8 +83,8 @@ const CODES: [Code; 14] = [
 ];
 
 impl Code {
-    /// The number on the wire: 1 and up, in the order above; [`Application`](Self::Application) has
-    /// the top bit set.
+    /// The number on the wire: from 1 on, in the order above; [`Application`](Self::Application)
+    /// has the top bit set.
     pub fn number(self) -> u32 {
         match self {
             Code::Application(number) => APPLICATION | number,
@@ -106,8 +106,8 @@ impl Code {
 }
 
 impl Code {
-    /// The name in metrics and spans, such as `DEADLINE_EXCEEDED`; `APPLICATION` for all numbers of
-    /// services.
+    /// The name in metrics and spans, such as `DEADLINE_EXCEEDED`; `APPLICATION` for all of a
+    /// service's own codes.
     pub fn name(self) -> &'static str {
         match self {
             Code::Cancelled => "CANCELLED",
@@ -169,7 +169,7 @@ pub enum Started {
 /// the handler may have run.
 ///
 /// A handler returns [`Status::new`], or [`Status::application`] with a number of its own. The
-/// caller learns from [`started`](Self::started) whether the handler may have run.
+/// caller reads [`started`](Self::started) to find out whether the handler may have run.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Code, Cx, Result, Started, Status, service, testing};
@@ -199,7 +199,7 @@ pub enum Started {
 #[derive(Clone)]
 pub struct Status(Box<Parts>);
 
-/// Behind a pointer, since results are moved more often than they are errors.
+/// Behind a pointer, since results are moved often and are seldom errors.
 #[derive(Clone)]
 struct Parts {
     code: Code,
@@ -210,14 +210,13 @@ struct Parts {
     source: Option<tokio_fabric::Error>,
 }
 
-/// What has failed.
+/// What failed.
 #[derive(Clone)]
 enum Subject {
-    /// It is not known here, as in a handler.
+    /// Not known, for instance in a handler.
     Unknown,
-    /// Something else than a call, as text: "listening", for instance.
+    /// A step other than a call, as text, for instance "listening".
     Step(String),
-    /// This call.
     Call(CallInfo),
 }
 
@@ -240,12 +239,12 @@ impl Status {
         Status::new(Code::Application(number & !APPLICATION), message)
     }
 
-    /// Creates a status of this layer, for a call that no handler has seen.
+    /// Creates a status of this library, for a call that no handler has seen.
     pub(crate) fn not_started(code: Code, message: impl Into<Cow<'static, str>>) -> Status {
         Status::new(code, message).with_started(Started::NotStarted)
     }
 
-    /// Creates a status of this layer, for a call that a handler may have seen.
+    /// Creates a status of this library, for a call that a handler may have seen.
     pub(crate) fn maybe_ran(code: Code, message: impl Into<Cow<'static, str>>) -> Status {
         Status::new(code, message).with_started(Started::MaybeRan)
     }
@@ -263,28 +262,27 @@ impl Status {
         self
     }
 
-    /// Returns the status with this error as its cause. The status names the peer and what has
-    /// failed, so the text of the error does not.
+    /// Returns the status with this error as its cause. The error's text leaves out the peer and
+    /// what failed, since the status names both.
     pub(crate) fn with_source(mut self, source: &tokio_fabric::Error) -> Status {
         self.0.message = source.clone().nested().to_string().into();
         self.0.source = Some(source.clone());
         self
     }
 
-    /// Returns the status with the reason of this one after its own text, and the same cause.
+    /// Returns the status with the reason of `why` appended to its text, and with the cause of
+    /// `why`.
     pub(crate) fn because_of(mut self, why: &Status) -> Status {
         self.0.message = format!("{}: {}", self.0.message, why.reason()).into();
         self.0.source = why.0.source.clone();
         self
     }
 
-    /// Returns the status with this text.
     pub(crate) fn with_message(mut self, message: String) -> Status {
         self.0.message = message.into();
         self
     }
 
-    /// Adds to the text what else is to be known.
     #[cfg(feature = "tower")]
     pub(crate) fn add_to_message(&mut self, what: &'static str) {
         self.0.message = match self.0.message.is_empty() {
@@ -293,24 +291,24 @@ impl Status {
         };
     }
 
-    /// Returns the status as one of a step that is no call, such as "listening".
+    /// Returns the status for a step that is not a call, such as "listening".
     pub(crate) fn of_step(mut self, step: impl Into<String>) -> Status {
         self.0.subject = Subject::Step(step.into());
         self
     }
 
-    /// Returns why it has failed, without what has failed.
+    /// Returns why it failed, without naming what failed.
     pub(crate) fn reason(&self) -> String {
         match (self.0.code, self.0.message.is_empty()) {
-            // That there is no connection goes without saying.
+            // The code is left out: the text implies that there is no connection.
             (Code::Unavailable, false) => self.0.message.to_string(),
             (code, true) => code.to_string(),
             (code, false) => format!("{code}: {}", self.0.message),
         }
     }
 
-    /// Makes the status one of this call. If it is one of another call, as in a stream whose source
-    /// makes calls, its text becomes the message.
+    /// Makes this the status of `call`. If it is the status of another call, as in a stream whose
+    /// source makes calls, its text becomes the message.
     pub(crate) fn set_call(&mut self, call: CallInfo) {
         if let Subject::Call(_) = self.0.subject {
             self.0.message = self.to_string().into();
@@ -344,13 +342,13 @@ impl Status {
         self.0.started == Started::NotStarted
     }
 
-    /// The time after which the server recommends to retry, if it does.
+    /// The time after which the server recommends a retry, if it does.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// The call that has failed: its method, its server, and the time until its end. `None` for a
-    /// status of another origin: of a handler, of connecting, of listening.
+    /// The failed call: its method, its server, and the time until its end. `None` for a status of
+    /// a handler, of connecting, or of listening.
     ///
     /// ```
     /// use std::time::Duration;
@@ -381,10 +379,10 @@ impl Status {
         }
     }
 
-    /// The error of tokio-fabric that caused this one: of the connection, or of an access to lent
-    /// memory. Its text is in [`message`](Self::message), so it is not the
-    /// [`source`](std::error::Error::source) of this error: what prints a chain of errors would
-    /// print it twice.
+    /// The error of tokio-fabric that caused this one: an error of the connection, or of an access
+    /// to lent memory. [`message`](Self::message) already contains its text, so it is not the
+    /// [`source`](std::error::Error::source) of this error: a printed chain of errors would show it
+    /// twice.
     pub fn fabric_error(&self) -> Option<&tokio_fabric::Error> {
         self.0.source.as_ref()
     }
@@ -394,7 +392,7 @@ impl Status {
     pub(crate) fn encode(&self, mut put: impl FnMut(&[u8])) {
         let after = self.0.retry_after.map_or(0, |it| it.as_micros());
         put(&u32::try_from(after).unwrap_or(u32::MAX).to_le_bytes());
-        // The status of a call that the handler has made says which call that was.
+        // The status of a call that the handler made names that call.
         let message = match self.0.subject {
             Subject::Unknown => Cow::Borrowed(&*self.0.message),
             Subject::Step(_) | Subject::Call(_) => self.to_string().into(),
@@ -406,8 +404,8 @@ impl Status {
         put(&message.as_bytes()[..cut]);
     }
 
-    /// Decodes what [`encode`](Self::encode) wrote. From a body that is shorter, or not text, less
-    /// is read.
+    /// Decodes the output of [`encode`](Self::encode). If the body is shorter, or is not text,
+    /// decodes as much as possible.
     pub(crate) fn decode(code: u32, not_started: bool, body: &[u8]) -> Status {
         let code = Code::from_number(code);
         let (after, message) = match body.split_first_chunk::<4>() {
@@ -434,10 +432,10 @@ impl Status {
     }
 }
 
-/// Of a call: its method and server, the code, the time that has passed, whether the handler may
-/// have run, and the message; each once: `Store/put at 10.0.0.7:7901 (cache-2:7901): deadline of
-/// 500 ms passed after 500.3 ms, may have run`, or `Store/get at 10.0.0.7:7901: the handler
-/// panicked (after 118.4 ms), may have run`.
+/// Shows for a call: its method and server, the code, the time that has passed, whether the handler
+/// may have run, and the message, each once. Examples: `Store/put at 10.0.0.7:7901 (cache-2:7901):
+/// deadline of 500 ms passed after 500.3 ms, may have run`, or `Store/get at 10.0.0.7:7901: the
+/// handler panicked (after 118.4 ms), may have run`.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.subject {
@@ -491,7 +489,7 @@ impl fmt::Debug for Status {
         if let Some(after) = self.0.retry_after {
             shown.field("retry_after", &after);
         }
-        // The message has the text of the source.
+        // The message contains the text of the source.
         shown.finish()
     }
 }
@@ -520,7 +518,7 @@ pub(crate) mod sealed {
     use super::Status;
 
     pub trait Sealed {
-        /// Returns the status, so that the client can say which call it belongs to.
+        /// Returns the status, so that the client can add the call to it.
         fn status_mut(&mut self) -> Option<&mut Status>;
     }
 }
@@ -555,7 +553,7 @@ impl<E> sealed::Sealed for CallError<E> {
     }
 }
 
-/// The error of a call whose method has an error type of its own.
+/// The error of a call whose method has its own error type.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};

@@ -14,19 +14,18 @@ use crate::wire::{FrameBuf, TYPED_ERROR};
 
 /// A stream of values: an argument of a method, its result, or both.
 ///
-/// The sending side polls the stream as fast as the receiving side takes items: up to 16 items, and
-/// 256 KiB, are in flight. An item can have up to 64 KiB; lend memory for larger ones.
+/// The sending side polls the stream as the receiving side takes items: at most 16 items and 256
+/// KiB are in flight. An item can have up to 64 KiB; lend memory for larger items.
 ///
 /// - **As a result**: the caller's future is ready when the handler has returned the stream. An
 ///   error in the stream ends the call, and is the last item that the caller gets. The call's
 ///   deadline, 10 s by default, applies to the whole stream.
 /// - **As an argument**: the stream is polled while the call, or the stream that the call returns,
-///   is polled. An error in it cancels the call, which fails with that error. A handler may return
-///   before the end of the stream; the rest is then not read.
+///   is polled. An error in the stream cancels the call, which fails with that error. A handler may
+///   return before the end of the stream; the rest is then not read.
 ///
 /// # Cancel safety
-/// Dropping a result cancels the call. Dropping an argument means that its handler reads no more of
-/// it.
+/// Dropping a result cancels the call. A handler that drops an argument reads no more of it.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Cx, Result, Streaming, service, testing};
@@ -67,7 +66,7 @@ impl<T> Streaming<T> {
         Streaming(Box::pin(items))
     }
 
-    /// A stream of values that are available already.
+    /// A stream of values that are already available.
     pub fn of<I>(items: I) -> Streaming<T>
     where
         I: IntoIterator<Item = T>,
@@ -108,7 +107,7 @@ impl<T> fmt::Debug for Streaming<T> {
 pub(crate) type ItemSource = Pin<Box<dyn Stream<Item = Result<FrameBuf>> + Send>>;
 
 impl<T: 'static> Streaming<T> {
-    /// Encodes the items to be sent.
+    /// Encodes the items for sending.
     pub(crate) fn into_source<C: CodecOf<T>>(self) -> ItemSource {
         Box::pin(self.0.map(|item| codec::encode::<C, T>(&item?)))
     }
@@ -122,7 +121,7 @@ pub fn empty_stream<T: Send + 'static>(code: u32, _: Bytes) -> Result<Streaming<
     }
 }
 
-/// As `empty_stream`, for a method that has an error type of its own.
+/// Like `empty_stream`, for a method with its own error type.
 pub fn typed_empty_stream<C, T, E>(code: u32, body: Bytes) -> Result<Streaming<T>, CallError<E>>
 where
     C: CodecOf<E>,

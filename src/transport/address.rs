@@ -1,4 +1,4 @@
-//! Addresses at a port, and the range that listeners choose their ports from.
+//! Socket addresses with another port, and the range from which listeners choose their ports.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -34,9 +34,9 @@ impl PortRange {
         Ok(PortRange { low, high })
     }
 
-    /// The range set by the environment. `None` when neither variable is set; what is not a range
-    /// is [`ErrorKind::InvalidArgument`], since a listener outside of the intended range would be
-    /// unreachable without an error.
+    /// The range set by the environment. `None` when neither variable is set. Values that form no
+    /// range are [`ErrorKind::InvalidArgument`], since a listener outside of the intended range
+    /// would be unreachable without an error.
     pub fn from_environment() -> Result<Option<Self>> {
         Self::from_variables(|name| std::env::var_os(name))
     }
@@ -45,7 +45,7 @@ impl PortRange {
         let port = |name| match variable(name) {
             None => Ok(None),
             Some(text) => match text.to_str().and_then(|text| text.trim().parse().ok()) {
-                // Zero is what libfabric too takes for "not set".
+                // libfabric, too, takes zero for "not set".
                 Some(port) => Ok(Some(port).filter(|port| *port > 0)),
                 None => Err(Error::new(
                     ErrorKind::InvalidArgument,
@@ -81,7 +81,7 @@ impl PortRange {
         self.first_free_from(getrandom::u32().unwrap_or(0), open)
     }
 
-    /// As [`PortRange::first_free`], but starts at this place of the range, modulo its length.
+    /// As [`PortRange::first_free`], but starts `start` ports into the range, modulo its length.
     pub(super) fn first_free_from<T>(
         self,
         start: u32,

@@ -8,10 +8,10 @@
 //!     └──────────── a completion, a wake from another thread, a deadline ──────┘
 //! ```
 //!
-//! The reactor is the ring of the domain, or the Tokio runtime of the domain's own where there is
-//! none. What a future needs of Tokio's besides (timers, `spawn`, other sockets) comes with that
-//! runtime; beside a ring it is on a thread of its own (`uring/companion.rs`), whose wakes cross
-//! from thread to thread.
+//! The reactor is the domain's ring or, without a ring, a Tokio runtime of the domain's own. That
+//! runtime also serves the future's other uses of Tokio (timers, `spawn`, other sockets). With a
+//! ring, a companion runtime on a thread of its own serves these (`uring/companion.rs`), and its
+//! wakes cross from thread to thread.
 
 use std::cell::Cell;
 use std::fmt;
@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// The driver of a domain, and its reactor, until a thread runs them.
 #[derive(Default)]
 pub(crate) struct WaitingDriver {
-    /// `None` once a thread has taken them.
+    /// `None` once a thread has taken the reactor and the driver.
     parts: Mutex<Option<(Box<dyn Reactor>, CaughtDriver)>>,
 }
 
@@ -59,11 +59,11 @@ impl WaitingDriver {
         reactor.begin()?;
         let mut output = None;
         let tasks = LocalSet::new();
-        // For tasks that a turn of the driver starts, by a waker or a drop.
+        // Entered for tasks that wakers or drops spawn during a turn of the driver.
         let _entered = tasks.enter();
         let application = async {
             output = Some(tasks.run_until(future).await);
-            // Here the tasks end: within the runtime, and before the driver.
+            // The tasks end here, within the runtime and before the driver.
             drop(tasks);
         };
         // A panic ends the driver first, as it ends a runtime first.
@@ -74,7 +74,7 @@ impl WaitingDriver {
         reactor.block_on_both(driver, pin!(caught))?;
         match (panicked, output) {
             (Some(panic), output) => {
-                // Dropped quietly: one panic is enough.
+                // A second panic, of the drop, is discarded.
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(output)));
                 resume_unwind(panic)
             }

@@ -15,7 +15,7 @@ use super::manual::RuntimeLife;
 /// The time of one Tokio runtime. The timer is made for the first deadline and reused.
 pub(super) struct TokioClock {
     runtime: Handle,
-    /// Set if it may be polled outside of the runtime, and so after the runtime's end.
+    /// Set if the clock may be polled outside of the runtime, and so after the runtime's end.
     life: Option<Arc<RuntimeLife>>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -39,8 +39,8 @@ impl Clock for TokioClock {
     }
 
     fn poll_deadline(&mut self, at: Instant, _now: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        // Tokio panics when a timer of an ended runtime is polled. The users of this clock are
-        // being dropped then. The runtime does not end while the clock is polled.
+        // Tokio panics when a timer of an ended runtime is polled. The clock's users are being
+        // dropped then. The guard keeps the runtime alive while the clock is polled.
         let _alive = match self.life.as_ref().map(|life| life.alive()) {
             Some(None) => return Poll::Pending,
             alive => alive,

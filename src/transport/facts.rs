@@ -1,8 +1,8 @@
-//! What the system says of a connection and of a ring, for applications that want to see it.
+//! Facts about a connection and a ring, as the system reports them, for applications.
 
 use std::time::Duration;
 
-/// What the kernel knows of a TCP connection (`TCP_INFO` of tcp(7)).
+/// What the kernel knows about a TCP connection (`TCP_INFO` of tcp(7)).
 ///
 /// You get one from [`TcpOps::info`](crate::ep::TcpOps::info).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,9 +10,9 @@ use std::time::Duration;
 pub struct TcpInfo {
     /// The smoothed time from sending to its acknowledgement.
     pub round_trip: Duration,
-    /// How much that varies.
+    /// How much `round_trip` varies.
     pub round_trip_variation: Duration,
-    /// After so long without an acknowledgement, bytes are sent again.
+    /// Time without an acknowledgement after which bytes are sent again.
     pub retransmit_timeout: Duration,
     /// Bytes per segment that is sent.
     pub send_segment_size: u32,
@@ -24,15 +24,15 @@ pub struct TcpInfo {
     pub congestion_window: u32,
     /// Segments that are in flight.
     pub unacknowledged_segments: u32,
-    /// Of those, the segments that are considered lost.
+    /// Segments in flight that are considered lost.
     pub lost_segments: u32,
     /// Segments that were sent again since the connection was made.
     pub retransmitted_segments: u32,
-    /// Bytes that the peer's system has acknowledged since then.
+    /// Bytes that the peer's system has acknowledged since the connection was made.
     pub acknowledged_bytes: u64,
-    /// Bytes that were received since then.
+    /// Bytes that were received since the connection was made.
     pub received_bytes: u64,
-    /// Bytes per second at which the system sends at most.
+    /// Maximum rate at which the system sends, in bytes per second.
     pub pacing_rate: u64,
 }
 
@@ -48,10 +48,10 @@ pub struct RingInfo {
     pub completion_entries: u32,
     /// Buffers for small receives that the ring provides to the kernel.
     pub provided_buffers: u32,
-    /// Bytes of each of them.
+    /// Bytes per provided buffer.
     pub provided_buffer_size: usize,
     /// The kernel runs completions only in the one thread that submits
-    /// (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`): the ring of a driver with a
+    /// (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`). True for a driver with a
     /// thread of its own.
     pub is_single_issuer: bool,
 }

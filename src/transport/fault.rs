@@ -1,5 +1,5 @@
-//! A transport that makes another one misbehave, in a way that a seed reproduces: short sends and
-//! receives, late outcomes, connections cut at an exact byte.
+//! A transport that makes another transport misbehave, in a way that a seed reproduces: short sends
+//! and receives, late outcomes, connections cut at an exact byte.
 //!
 //! Each link draws from its own generators, one per purpose, seeded by the plan's seed and the
 //! link's number: connecting and accepted links are counted separately, each in the order in which
@@ -111,14 +111,13 @@ impl FaultPlan {
         self
     }
 
-    /// The seed, to be printed.
+    /// The seed of the plan, for a test to print.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 }
 
-/// Maximum length of an operation that was made short: some headers are cut in two by it, and some
-/// not.
+/// Maximum length of an operation that was made short: it cuts some headers in two, and some not.
 const SHORT_MAX: u64 = 40;
 
 /// The plan of a network, which may change while its connections are active.
@@ -140,7 +139,7 @@ impl Faults {
         }))
     }
 
-    /// Changes the plan for everything from now on.
+    /// Changes the plan for all links and sockets from now on.
     pub(crate) fn set(&self, plan: FaultPlan) {
         *self.0.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan;
         self.0.version.fetch_add(1, Ordering::Release);
@@ -262,7 +261,7 @@ struct FaultLink {
     waker: Waker,
     /// Outcomes that are withheld, in the order of their times.
     late: VecDeque<(Instant, Outcome)>,
-    /// The bounds that our own user asked for.
+    /// The bounds that the user of this link asked for.
     wanted: IoSizes,
     /// The bounds drawn by chance, until the next operation of that direction ends.
     drawn: IoSizes,
@@ -271,7 +270,7 @@ struct FaultLink {
 }
 
 impl FaultLink {
-    /// Draws everything that the plan needs, from its own seed.
+    /// Draws all random values that the plan needs, from its own seed.
     fn begin_plan(&mut self) -> Result<()> {
         let mut seeds = SplitMix(self.plan.seed ^ SplitMix(self.number).next());
         if self.plan.delay.is_some() && self.clock.is_none() {
@@ -288,7 +287,7 @@ impl FaultLink {
         Ok(())
     }
 
-    /// Adopts the network's plan if it has changed. Outcomes withheld already stay so.
+    /// Adopts the network's plan if it has changed. Withheld outcomes stay withheld.
     fn follow_plan(&mut self) {
         let version = self.faults.version();
         if version == self.version {
@@ -309,7 +308,7 @@ impl FaultLink {
         self.drawn.receive = size(&mut self.receives, self.plan.short_io);
     }
 
-    /// Gives the inner link its present bounds. No operation goes past the cut, since each poll
+    /// Sets the present bounds of the inner link. No operation goes past the cut, since each poll
     /// moves bytes of one operation at most.
     fn apply(&mut self) {
         let uncut = self.uncut.map_or(usize::MAX, |left| {
@@ -349,8 +348,8 @@ impl FaultLink {
         self.apply();
     }
 
-    /// Withholds an outcome of the inner link for as long as the plan says, or returns it. No
-    /// outcome overtakes another.
+    /// Withholds an outcome of the inner link for the plan's delay, or returns it if there is no
+    /// delay. No outcome overtakes another.
     fn withhold(&mut self, outcome: Outcome) -> Option<Outcome> {
         self.account(&outcome);
         let last = self.late.back().map(|(at, _)| *at);
@@ -365,7 +364,8 @@ impl FaultLink {
         None
     }
 
-    /// Returns the oldest withheld outcome, if its time has come; else registers the waker for it.
+    /// Returns the oldest withheld outcome if it is due; otherwise registers the waker for its
+    /// time.
     fn next_due(&mut self) -> Option<Outcome> {
         let (at, _) = self.late.front()?;
         let clock = self.clock.as_mut()?;
@@ -480,7 +480,7 @@ impl Link for FaultLink {
     }
 }
 
-/// Draws how much an operation may move: a little with this probability, else everything it can.
+/// Draws how many bytes an operation may move: a few with this probability, otherwise all it can.
 fn size(random: &mut SplitMix, short_io: f64) -> usize {
     if random.chance(short_io) {
         random.within(1, SHORT_MAX) as usize

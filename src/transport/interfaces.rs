@@ -9,15 +9,15 @@ use crate::error::{Error, Result};
 /// One address of one network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NetworkInterface {
-    /// The system's name for it, such as "eth0".
+    /// The system's name for the interface, such as "eth0".
     pub(crate) name: String,
-    /// The system's number for it: the scope of link-local IPv6 addresses.
+    /// The system's number for the interface: the scope of link-local IPv6 addresses.
     pub(crate) index: Option<u32>,
     pub(crate) ip: IpAddr,
     /// Number of leading bits of `ip` that identify its network.
     pub(crate) prefix: u8,
     pub(crate) loopback: bool,
-    /// True if it is up, and has a carrier.
+    /// True if the interface is up and has a carrier.
     pub(crate) running: bool,
     /// Speed in bits per second; `None` if the interface does not report it (loopback, most virtual
     /// ones).
@@ -54,8 +54,8 @@ fn mtu(name: &str) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Returns the speed that the driver reports, in megabits per second: an error or -1 if it does not
-/// know.
+/// Returns the interface's speed in bits per second. The network driver reports megabits per
+/// second, and an error or -1 if it does not know.
 fn speed(name: &str) -> Option<u64> {
     // An alias ("eth0:1") has the speed of its device.
     let device = name.split(':').next().unwrap_or(name);

@@ -1,23 +1,23 @@
 //! Sources of readiness for objects that the application drives by hand ([`ManualProgress`]).
 //!
-//! A waiter that sleeps until something is ready is woken by a reactor: that of the runtime in
-//! which the domain was opened, or, outside of a runtime, one of our own, on a thread that only
-//! waits for it, and only while a waiter sleeps. A caller that asks for a turn depends on neither:
-//! sockets are also registered with a [`Poller`], which can be polled at any time, even in a task
-//! that never yields to its runtime's reactor. (Completions of a ring, and bytes within the
-//! process, are found without it.)
+//! A reactor wakes a waiter that sleeps until something is ready. It is the reactor of the runtime
+//! in which the domain was opened or, outside of a runtime, a reactor of our own, run by a thread
+//! only while a waiter sleeps. A caller that asks for a turn depends on neither reactor: sockets
+//! are also registered with a [`Poller`], which can be polled at any time, even in a task that
+//! never yields to its runtime's reactor. (Completions of a ring, and bytes within the process, are
+//! found without the poller.)
 //!
-//! Before it drives, a waiter polls with a waker that wakes no task, since results of its own turn
+//! Before a waiter drives, it polls with a waker that wakes no task, since results of its own turn
 //! must not wake its task again. Reading without waiting, and `Domain::progress`, take one turn
 //! that checks for readiness: in an epoll descriptor of our own (`epoll/watched.rs`), since the
-//! reactor of a runtime does not run while a task does not yield; and if that has nothing, in the
-//! socket of the last port, the ring's queue and the timers. The runtime's reactor wakes sleepers
-//! directly: nesting our descriptor in it would cost a system call more per message. Who reads an
-//! object is a waiter of each domain and listener that uses it. Threads still look up names and
-//! fault in pages; they move nothing else.
+//! reactor of a runtime does not run while a task does not yield; and if that descriptor has
+//! nothing, in the socket of the last port, the ring's queue and the timers. The runtime's reactor
+//! wakes sleepers directly: nesting our descriptor in that reactor would cost one more system call
+//! per message. A task that reads an object is a waiter of each domain and listener that uses the
+//! object. Threads still look up names and fault in pages; they do no other work.
 //!
-//! When that runtime ends, its sockets and timers report nothing any more. Everything that is
-//! driven ends with it ([`RuntimeEnd`]), as a task there would.
+//! When the runtime of a domain ends, its sockets and timers report nothing any more. All driven
+//! objects end with the runtime ([`RuntimeEnd`]), as a task there would.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -38,8 +38,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::MANUAL_ANSWER_MAX;
 use crate::sync::{ManualProgress, ReadinessSource};
 
-/// The manual progress of the application, and the reactor of its sockets: shared by the shards and
-/// the listeners of a domain.
+/// The manual progress of the application, and the reactor of its sockets. The shards and the
+/// listeners of a domain share one.
 pub(crate) struct ManualReactor {
     progress: Arc<ManualProgress>,
     runtime: Handle,
@@ -50,8 +50,8 @@ pub(crate) struct ManualReactor {
 }
 
 impl ManualReactor {
-    /// Opens it on the current runtime, if there is one that has what the backend needs; otherwise
-    /// on one of its own.
+    /// Opens the reactor on the current runtime, if that has the I/O or time that the backend
+    /// needs; otherwise on a runtime of its own.
     ///
     /// # Errors
     /// [`ErrorKind::LimitReached`] when no descriptor or thread is left.
@@ -98,7 +98,7 @@ impl ManualReactor {
         &self.runtime
     }
 
-    /// Returns the runtime, if it is the application's.
+    /// Returns the application's runtime, if the reactor is on that.
     pub(super) fn current_runtime(&self) -> Option<&Handle> {
         self.life.is_some().then_some(&self.runtime)
     }
@@ -135,14 +135,13 @@ impl RuntimeLife {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a guard while the runtime has them; the runtime does not end while it is held.
-    /// `None`: it is ending.
+    /// Returns a guard that keeps the runtime from ending. `None`: the runtime is ending.
     pub(super) fn alive(&self) -> Option<MutexGuard<'_, bool>> {
         Some(self.lock()).filter(|has_ended| !**has_ended)
     }
 }
 
-/// Ends everything that is driven when the application's runtime ends.
+/// Ends all driven objects when the application's runtime ends.
 struct RuntimeWatch {
     runtime: Handle,
     life: Arc<RuntimeLife>,
@@ -181,7 +180,8 @@ impl Drop for RuntimeWatch {
     }
 }
 
-/// Dropped with its task: a runtime drops its tasks before its reactor and its timers.
+/// Ends the driven objects when its task is dropped, which is before the runtime's reactor and
+/// timers.
 struct RuntimeEnd {
     life: Arc<RuntimeLife>,
     progress: Weak<ManualProgress>,
@@ -203,10 +203,10 @@ fn out_of(what: &str, error: &std::io::Error) -> Error {
 struct ManualReadiness {
     /// Set if there are sockets of epoll.
     poller: Option<Arc<Poller>>,
-    /// Set if there is no runtime of the application.
+    /// Set if the application has no runtime.
     sleeper: Option<Sleeper>,
     clock: Mutex<Box<dyn Clock>>,
-    /// Set if there is one.
+    /// Set if the application has a runtime.
     watch: Option<RuntimeWatch>,
 }
 
@@ -249,9 +249,9 @@ impl ReadinessSource for ManualReadiness {
     }
 }
 
-/// A runtime of our own whose reactor is run by a thread. The thread sleeps in the reactor while
-/// readiness is watched, and otherwise outside of it: waking it for each message would disturb
-/// callers that ask for turns without ever sleeping.
+/// A runtime of our own with a thread that runs its reactor. The thread sleeps in the reactor only
+/// while a waiter sleeps: waking the thread for each message would disturb callers that ask for
+/// turns without ever sleeping.
 struct Sleeper {
     runtime: Handle,
     shared: Arc<SleeperShared>,

@@ -4,14 +4,14 @@
 //! [`Outcome`] brings it back. Readiness (epoll) is the emulation, not the model, so a ring backend
 //! implements the same traits. What every backend promises:
 //!
-//! - **Ownership.** Submitted memory belongs to the link until its outcome; every submission has
-//!   exactly one outcome, also when it is cancelled, refused, or the connection breaks. Dropping
-//!   the link ends all submissions, then drops their memory.
+//! - **Ownership.** Submitted memory belongs to the link until its outcome. Every submission has
+//!   exactly one outcome, also if the submission is cancelled or refused, or the connection breaks.
+//!   Dropping the link ends all submissions, then drops their memory.
 //! - **At most one** send batch and one receive are submitted at a time (memory-model rule 5);
 //!   submitting more is a bug of the caller, and asserted.
 //! - **Partial is normal.** A send or receive that moved any bytes has ended; only a ring may let
 //!   the kernel gather a direct receive, and a cancelled one reports how many bytes it received.
-//!   The caller moves the cursor of a frame, by the count of [`Outcome::Sent`].
+//!   The caller advances the frame's cursor by the count of [`Outcome::Sent`].
 //! - **Bounded work.** One call of [`Link::poll_outcome`] moves at most
 //!   [`DIRECT_PIECE_MAX`](crate::limits::DIRECT_PIECE_MAX) bytes.
 //! - **Idle costs nothing.** No buffer is held for a connection that has nothing to read, and no
@@ -29,12 +29,13 @@
 //!
 //! A link has one waker, given when it is made. The rule, in full:
 //!
-//! 1. After [`Link::poll_outcome`] has returned `None`, the waker is woken when it may return
-//!    something again. After `Some`, poll again. Bytes of a large payload that are too few to be
-//!    worth a wake-up ([`wake_bytes`]) may wait for more: [`Link::try_receive`] takes them.
+//! 1. After [`Link::poll_outcome`] has returned `None`, the link wakes the waker when a call may
+//!    return an outcome again. After `Some`, poll again. Bytes of a large payload that are too few
+//!    to be worth a wake-up ([`wake_bytes`]) may wait in the socket for more: [`Link::try_receive`]
+//!    takes them.
 //! 2. Submitting outside of a `poll_outcome` loop keeps rule 1 true: the call registers the waker,
 //!    or wakes it. The one exception is [`Link::send`]: it does not wake for an outcome that exists
-//!    when it returns, since its caller takes that at once.
+//!    when it returns, since the caller takes that outcome at once.
 //! 3. The waker may be woken from within any call on this link, or on the other end of a loopback
 //!    connection. The caller holds a connection's lock then, so waking must not take such a lock.
 //! 4. Spurious wakes happen; lost ones do not.
@@ -43,12 +44,13 @@
 //!
 //! # Backends
 //!
-//! A backend is the system calls behind the trait `Stream`. Submissions and their ends are the same
-//! for all backends; their states are drawn in `stream.rs`. `epoll` tries the system call and waits
-//! for readiness. `uring` has one ring per driver and listener. `loopback` copies between pipes of
-//! the process; between the hosts of a test's network a relay carries each connection
-//! (`loopback/relay.rs`). `select.rs` opens the backend that is named, or else `epoll`. `fault.rs`,
-//! for tests only, wraps any of them. A new backend is a new folder, and passes the same suite.
+//! A backend is the system calls behind the trait `Stream`. All backends share the code for
+//! submissions and their ends; `stream/submissions.rs` draws the states. `epoll` tries the system
+//! call and waits for readiness. `uring` has one ring per driver and listener. `loopback` copies
+//! between pipes within the process; between two hosts of a simulated network, a relay carries each
+//! connection (`loopback/relay.rs`). `select.rs` opens the requested backend, or else `epoll`.
+//! `fault.rs`, for tests only, wraps any backend. A new backend is a new folder, and passes the
+//! suite.
 
 mod address;
 mod caller;
@@ -214,52 +216,53 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// [`ErrorKind::DriverGone`] once the runtime or the ring has ended.
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>>;
 
-    /// Opens a socket for datagrams; for its waker see [`udp`].
+    /// Opens a socket for datagrams; [`udp`] describes its waker.
     fn open_datagrams(
         &self,
         options: &DatagramOptions,
         waker: Waker,
     ) -> Result<Box<dyn DatagramSocket>>;
 
-    /// Returns true if its links can move bytes through shared memory.
+    /// Returns true if the transport's links can move bytes through shared memory.
     fn may_localize(&self) -> bool {
         false
     }
 
-    /// Watches a doorbell for a link with this waker.
+    /// Watches a doorbell on behalf of a link, and wakes the link's waker.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`]: its links move no bytes through shared memory; or nothing more
-    /// can be watched.
+    /// [`ErrorKind::Unsupported`]: the transport's links move no bytes through shared memory.
+    /// Another error: the transport can watch nothing more.
     fn watch_bell(&self, _bell: OwnedFd, _waker: Waker) -> Result<Box<dyn Doorbell>> {
         let what = "this backend moves no bytes through shared memory";
         Err(Error::new(ErrorKind::Unsupported, what))
     }
 
-    /// Does the backend's own work: harvests and submits to a ring. The driver calls it first in
+    /// Does the backend's own work: harvests and submits to a ring. The driver calls this first in
     /// each of its polls, since it makes links ready. Ready if there was anything to do; pending
-    /// registers the driver. Backends without such work are always pending and register nothing.
+    /// registers the driver's waker. Backends without such work are always pending and register
+    /// nothing.
     ///
     /// # Errors
-    /// The transport is lost, with everything that was made by it. Every later call returns the
-    /// same error.
+    /// The transport is lost, with all its links, listeners and sockets. Every later call returns
+    /// the same error.
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>>;
 
     /// Called by the driver when it has nothing left to do. Returns true if the driver may sleep,
-    /// and later submissions wake it. Returns false if anything was submitted since its
-    /// [`Transport::poll_drive`], which must be called again.
+    /// and later submissions wake it. Returns false if anything was submitted since the last
+    /// [`Transport::poll_drive`]; the driver must call that again.
     fn try_park(&self, _driver: &Waker) -> bool {
         true
     }
 
     /// # Errors
-    /// [`ErrorKind::DriverGone`] once the transport's machine is down, which its driver has yet to
-    /// notice. Only machines of a network for tests go down.
+    /// [`ErrorKind::DriverGone`] once the transport's host is down and the driver has not noticed
+    /// yet. Only hosts of a simulated network go down.
     fn check_up(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Returns true if [`Transport::poll_drive`] would find anything; for a driver that spins.
+    /// Returns true if [`Transport::poll_drive`] would find work; a driver that spins calls this.
     /// Avoids system calls.
     fn has_completions(&self) -> bool {
         false
@@ -270,10 +273,10 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Called by the driver last, from its drop. Submitted operations are cancelled and awaited,
-    /// now and whenever a link or listener is dropped later: a ring that is not driven would keep
-    /// their sockets open, and their peers waiting, for as long as there are handles of this
-    /// transport.
+    /// The driver's last call, made when the driver is dropped. Cancels submitted operations and
+    /// waits for their ends, now and whenever a link or listener is dropped later: a ring that is
+    /// not driven would keep their sockets open, and their peers waiting, for as long as there are
+    /// handles of this transport.
     fn shutdown(&self) {}
 
     /// Opens a clock for one driver or listener. Sockets use real time, loopback uses Tokio's
@@ -288,9 +291,10 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
 pub(crate) trait Clock: Send {
     fn now(&self) -> Instant;
 
-    /// Ready once `at` has passed, in any case by `now`, which the caller has read lately.
-    /// Otherwise the task of `cx` is woken at `at`. Another `at` replaces the previous one. A clock
-    /// that is not polled wakes no task, except once for a deadline already set.
+    /// Ready once `at` has passed, in any case if `at` is not after `now`, a time that the caller
+    /// has read lately. Otherwise wakes the task of `cx` at `at`. Another `at` replaces the
+    /// previous one. A clock that is not polled wakes no task, except once for a deadline already
+    /// set.
     fn poll_deadline(&mut self, at: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()>;
 }
 
@@ -299,9 +303,9 @@ pub(crate) trait Listener: Send {
     /// Returns the address listened at, with the port that was chosen.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Accepts the next connection. [`ErrorKind::LimitReached`] (descriptors, memory) passes when
-    /// others close theirs: back off for a while, then poll again. A connection that died in the
-    /// backlog is skipped. [`ErrorKind::DriverGone`] is final.
+    /// Accepts the next connection. [`ErrorKind::LimitReached`] (descriptors, memory) is temporary:
+    /// back off for a while, then poll again. A connection that died in the backlog is skipped.
+    /// [`ErrorKind::DriverGone`] is final.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<RawLink>>;
 }
 
@@ -334,7 +338,7 @@ pub(crate) enum RawLink {
 
 impl RawLink {
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`]: it is of a backend that has no sockets.
+    /// [`ErrorKind::InvalidArgument`]: the connection has no plain socket.
     fn into_socket(self) -> Result<RawSocket> {
         match self {
             RawLink::Socket(socket) => Ok(socket),
@@ -375,34 +379,35 @@ pub(crate) trait Link: Send {
 
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Submits a batch. It is tried at once, so its outcome may exist when this returns; the next
-    /// [`Link::poll_outcome`] then returns that before anything else is tried. A batch that finds
-    /// no room stays submitted until it moves at least a byte.
+    /// Submits a batch. The link tries the batch at once, so its outcome may exist when this
+    /// returns; the next [`Link::poll_outcome`] then returns that outcome before it tries anything
+    /// else. A batch that finds no room stays submitted until it moves at least a byte.
     fn send(&mut self, batch: Box<SendBatch>);
 
-    /// Asks for the submitted batch back: it ends with `Sent` and `Ok(0)`, or with the bytes it
-    /// moved. Otherwise a peer that stops reading could hold the leases of a batch, and so a
-    /// `revoke`, without a time limit (memory-model rule 4). No effect if nothing is submitted.
+    /// Asks for the submitted batch back: the batch ends with `Sent` and `Ok(0)`, or with the
+    /// number of bytes it has moved. Otherwise a peer that stops reading could hold the batch's
+    /// leases, and so a `revoke`, without a time limit (memory-model rule 4). No effect if nothing
+    /// is submitted.
     fn cancel_send(&mut self);
 
-    /// Submits a receive. Nothing is read within this call.
+    /// Submits a receive. This call reads nothing.
     fn receive(&mut self, receive: Receive);
 
     /// Asks for the submitted receive back: its outcome is [`Received::Cancelled`], or its result
-    /// if that came first. No effect if none is submitted; ends a [`Link::watch`].
+    /// if that came first. No effect if no receive is submitted. Ends a [`Link::watch`].
     fn cancel_receive(&mut self);
 
     /// Watches for the peer's end while reading is paused, with no receive submitted: reports once,
-    /// by [`Outcome::PeerGone`], that the peer has closed or is gone. Bytes it sent before stay
-    /// readable. Ends with the next `receive`.
+    /// by [`Outcome::PeerGone`], that the peer has closed or is gone. Bytes that the peer sent
+    /// before stay readable. Ends with the next `receive`.
     fn watch(&mut self);
 
-    /// Tries the submissions, until one has an outcome. `None`: none has one now, and the waker is
-    /// registered for all of them. Sends and receives take turns, so that neither starves.
+    /// Tries the submissions until one has an outcome. `None`: none has an outcome now, and the
+    /// waker is registered for all of them. Sends and receives take turns, so that neither starves.
     fn poll_outcome(&mut self) -> Option<Outcome>;
 
-    /// Ends the stream to the peer, which reads everything that was sent, then end-of-stream. To be
-    /// called with no batch submitted; bytes from the peer are still received.
+    /// Ends the stream to the peer: the peer reads everything that was sent, then end-of-stream.
+    /// Call this only while no batch is submitted. Bytes from the peer are still received.
     fn finish(&mut self);
 
     /// Aborts the connection: the peer sees a reset. Everything submitted, now or later, ends with
@@ -410,11 +415,11 @@ pub(crate) trait Link: Send {
     fn reset(&mut self);
 
     /// Returns the number of bytes from the peer that no receive has taken, as far as the backend
-    /// knows; they bound a message once the peer has ended its stream.
+    /// knows. Once the peer has ended its stream, the rest of a message cannot be longer.
     fn unread_bytes(&self) -> usize;
 
-    /// Returns the system's knowledge of the connection, for a heartbeat. `None` if no system is
-    /// between the ends: within the process, everything the peer has sent is there.
+    /// Returns what the system knows about the connection, for a heartbeat. `None` within the
+    /// process: no system is between the ends, and everything sent has arrived.
     fn stats(&self) -> Option<LinkStats>;
 
     /// Returns the socket, if there is one and the connection is not broken.
@@ -423,17 +428,17 @@ pub(crate) trait Link: Send {
     }
 
     /// Moves the bytes that follow through shared memory, each direction as soon as both sides are
-    /// ready for it. What is submitted to the link stays so. The doorbell is watched by the link's
-    /// own transport.
+    /// ready for it. Submissions to the link stay submitted. `transport`, which must be the link's
+    /// own, watches the doorbell.
     ///
     /// # Errors
-    /// As for [`Transport::watch_bell`]; or the link is not connected any more. Nothing has changed
-    /// then.
+    /// As for [`Transport::watch_bell`]; or the link is not connected any more. In both cases
+    /// nothing has changed.
     fn localize(&mut self, _parts: LocalParts, _transport: &dyn Transport) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "a link of another kind"))
     }
 
-    /// Gives memory back that an idle link does not need.
+    /// Frees memory that an idle link does not need.
     fn shrink(&mut self) {}
 
     /// Returns true once the bytes of both directions go through shared memory.
@@ -441,10 +446,10 @@ pub(crate) trait Link: Send {
         false
     }
 
-    /// Has the system probe the peer's system when the connection has been silent (`SO_KEEPALIVE`);
-    /// without an answer the connection ends with [`ErrorKind::TimedOut`]. It does not probe while
-    /// sent bytes are unconfirmed: see [`LinkStats::unanswered`] for those. Returns false if the
-    /// system would not notice that the connection is lost.
+    /// Makes the system probe the peer's system after a silence (`SO_KEEPALIVE`); without an answer
+    /// the connection ends with [`ErrorKind::TimedOut`]. The system does not probe while sent bytes
+    /// are unconfirmed: [`LinkStats::unanswered`] covers that case. Returns false if the system
+    /// would not notice that the connection is lost.
     fn set_keep_alive(&mut self, keep_alive: KeepAliveConfig) -> bool;
 
     /// Marks everything sent from now on; without effect within the process, which has no network.
@@ -457,13 +462,14 @@ pub(crate) trait Link: Send {
     /// broken, or while anything is submitted. The link cannot be used afterwards.
     fn take_raw(&mut self) -> Option<RawLink>;
 
-    /// Returns the peer's identity on a secure connection, once it is up; `None` on a plain one.
+    /// Returns the peer's identity on a secure connection that is up; `None` on a plain connection.
     fn peer_identity(&self) -> Option<PeerIdentity> {
         None
     }
 
     /// Tries the submitted receive without asking the reactor; for a driver that spins, and before
-    /// silence is judged. Registrations of [`Link::poll_outcome`] stay. After `Some`, call that.
+    /// a heartbeat judges silence. Registrations of [`Link::poll_outcome`] stay. After `Some`, call
+    /// that.
     fn try_receive(&mut self) -> Option<Outcome>;
 
     /// Bounds the bytes of each following send and receive (at least 1 each), for fault injection.
@@ -471,22 +477,22 @@ pub(crate) trait Link: Send {
     fn set_io_sizes(&mut self, sizes: IoSizes);
 }
 
-/// What the system knows of a connection, the peer and the peer's system.
+/// What the system knows about a connection, the peer and the peer's system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkStats {
     /// Time since the last byte was received, whether or not a receive has taken it.
     pub(crate) silent: Duration,
     /// Number of sent bytes that the peer's system has confirmed.
     pub(crate) confirmed: u64,
-    /// Number of sent bytes that it has not confirmed, including bytes that found no room there.
+    /// Number of sent bytes that the peer's system has not confirmed, also for lack of room there.
     pub(crate) unconfirmed: u64,
-    /// Time for which the peer's *system* has not reacted to what was sent to it more than once:
-    /// bytes, or probes for room. Zero while nothing is unanswered. A system whose program does not
-    /// read has no room, and says so each time it is probed: that is an answer.
+    /// How long the peer's *system* has not answered bytes, or probes for room, that were sent to
+    /// it more than once. Zero while nothing is unanswered. The system of a program that does not
+    /// read has no room, but answers each probe.
     pub(crate) unanswered: Duration,
 }
 
-/// When the system probes a silent peer's system. In whole seconds, at least one.
+/// When the system probes a silent peer's system. Durations are whole seconds, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeepAliveConfig {
     /// Silence before the first probe.
@@ -516,7 +522,7 @@ impl Default for IoSizes {
 /// The destination of the next bytes of the stream.
 #[derive(Debug)]
 pub(crate) enum Receive {
-    /// A staging buffer, taken only when there is something to read.
+    /// A staging buffer, which the link takes only when there is something to read.
     Stage,
     /// A staging buffer, for bytes of a payload.
     #[cfg_attr(
@@ -529,7 +535,7 @@ pub(crate) enum Receive {
 }
 
 impl Receive {
-    /// Returns how many bytes are worth a wake-up.
+    /// Returns the number of arrived bytes from which on the link wakes its waker.
     fn wake_bytes(&self) -> u32 {
         match self {
             Receive::Stage => 1,
@@ -551,9 +557,9 @@ pub(crate) struct DirectBuffer {
     pub(crate) wake_bytes: u32,
 }
 
-/// Returns how many bytes are worth a wake-up while a payload of `len` bytes is being received, of
-/// which `left` are missing: a fraction of a large payload, and never more than `left`. The peer
-/// sends the rest whatever this side does.
+/// Returns the number of arrived bytes from which on a receiver is woken, while `left` of the `len`
+/// bytes of a payload are missing: a fraction of a large payload, at most `left`. The peer sends
+/// these bytes whatever this side does.
 pub(crate) fn wake_bytes(len: u64, left: u64) -> u32 {
     let worth = len / WAKES_PER_PAYLOAD;
     if worth < WAKE_BYTES_MIN {
@@ -569,7 +575,7 @@ pub(crate) enum Outcome {
     Connected,
     /// The batch is returned. `Ok(n)`: the first `n` of its remaining bytes are on their way; `n`
     /// is usually less than all, and 0 only after [`Link::cancel_send`], or if memory of the batch
-    /// was refused meanwhile (its region was revoked or quiesced).
+    /// has become inaccessible (its region was revoked or quiesced).
     Sent {
         batch: Box<SendBatch>,
         result: Result<usize>,
@@ -609,6 +615,6 @@ pub(crate) enum Received {
         error: Error,
         returned: Option<DirectBuffer>,
     },
-    /// Cancelled, or its region was refused meanwhile; no byte was taken from the stream for it.
+    /// The receive was cancelled, or its region refused access. It took no byte from the stream.
     Cancelled { returned: Option<DirectBuffer> },
 }

@@ -1,6 +1,6 @@
 //! Executors of the future that drives a transport: a task of the application's runtime, a thread
 //! of its own, the thread of the application's future ([`caller`](super::caller)), or the tasks
-//! that wait for it.
+//! that wait for its progress.
 
 use std::fmt;
 use std::future::Future;
@@ -20,29 +20,29 @@ use super::manual::ManualReactor;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::ProgressTask;
 
-/// Runs the one driver of a transport.
+/// The executor of a transport's one driver.
 pub(crate) enum Executor {
     Task(Handle),
-    /// A task of a host of a test's network.
+    /// A task of a host of a simulated network.
     #[cfg(any(test, feature = "test-util"))]
     Hosted(Handle, Host),
     Thread(Box<dyn Reactor>),
     /// The thread that will call [`WaitingDriver::block_on`].
     Caller(Arc<WaitingDriver>, Box<dyn Reactor>),
-    /// The tasks that wait for it.
+    /// The application's tasks that wait for progress.
     Manual(Arc<ManualReactor>),
 }
 
-/// What the driver's thread sleeps in while its future has nothing to do.
+/// The reactor in which the driver's thread sleeps while the driver has nothing to do.
 pub(crate) trait Reactor: Send {
-    /// Called once, on the thread, before anything else.
+    /// Called once, on the driver's thread, before the other methods.
     fn begin(&mut self) -> Result<()>;
 
     /// Runs the driver to its end.
     fn block_on(&mut self, driver: CaughtDriver);
 
-    /// Runs the application's future to its end, within a runtime of Tokio's, and the driver
-    /// meanwhile. The driver is dropped before this returns, on this thread.
+    /// Runs the application's future to its end, within a Tokio runtime, and the driver meanwhile.
+    /// The driver is dropped before this returns, on this thread.
     ///
     /// # Errors
     /// [`ErrorKind::LimitReached`] when no thread or descriptor is left for that runtime.
@@ -53,7 +53,7 @@ pub(crate) trait Reactor: Send {
     ) -> Result<()>;
 }
 
-/// A driver whose panics end it as the end of its runtime would: by its drop, which ends its ports.
+/// A driver that is dropped when it panics, as at the end of its runtime. Its drop ends its ports.
 pub(crate) struct CaughtDriver {
     driver: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -90,10 +90,10 @@ impl Drop for CaughtDriver {
 }
 
 impl Executor {
-    /// Starts the future; a thread gets the name `name`.
+    /// Starts the future. A thread is named `name`.
     ///
     /// # Errors
-    /// [`ErrorKind::LimitReached`] when no thread can be had.
+    /// [`ErrorKind::LimitReached`] when the system has no thread left.
     pub(crate) fn start<F>(self, name: &str, future: F) -> Result<()>
     where
         F: ProgressTask + 'static,
@@ -136,8 +136,8 @@ impl Executor {
                 reactor.block_on(driver);
             }
         };
-        // Its end is not awaited: it comes when the driver has nothing left to drive, and has
-        // dropped what it holds.
+        // The thread is not joined: it ends when the driver has nothing left to drive and is
+        // dropped.
         thread::Builder::new()
             .name(name.to_owned())
             .spawn(body)
@@ -153,7 +153,7 @@ impl Executor {
         })
     }
 
-    /// Returns the application's runtime, if it drives, or wakes the tasks that do.
+    /// Returns the application's runtime, if it runs the driver or wakes the tasks that drive.
     pub(crate) fn runtime(&self) -> Option<&Handle> {
         match self {
             Executor::Task(runtime) => Some(runtime),
@@ -184,10 +184,10 @@ struct ThreadRuntime {
 }
 
 /// Makes the reactor of a thread that has a runtime of its own, and returns that runtime's handle.
-/// `for_application`: the runtime is also that of the application's future.
+/// `for_application`: the runtime also runs the application's future.
 ///
 /// # Errors
-/// [`ErrorKind::LimitReached`] when the system has no descriptor left for it.
+/// [`ErrorKind::LimitReached`] when the system has no descriptor left for the runtime.
 pub(super) fn thread_runtime(
     backend: Backend,
     for_application: bool,
@@ -239,8 +239,8 @@ impl Reactor for ThreadRuntime {
 }
 
 impl Drop for ThreadRuntime {
-    /// Shuts down in the background: a runtime's own drop panics in async code, and that is where
-    /// it is dropped if the thread could not be started.
+    /// Shuts down in the background: a runtime's own drop panics in async code, and this runtime is
+    /// dropped there if the thread could not be started.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

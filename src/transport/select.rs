@@ -27,14 +27,14 @@ use crate::tls::TlsConfig;
 /// Options from which a transport is made.
 #[derive(Clone, Debug)]
 pub(crate) struct TransportOptions {
-    /// The backend asked for. `None`: epoll; for the thread of a future a ring, in which the thread
-    /// sleeps, if the system permits one.
+    /// The requested backend. `None`: epoll; but if the driver runs on the thread of a future, a
+    /// ring, if the system permits one.
     pub(crate) backend: Option<Backend>,
     /// The ports that listeners on port 0 choose from; `None` leaves the choice to the system.
     pub(crate) ports: Option<PortRange>,
-    /// The network for loopback connections; `None`: the process's common one.
+    /// The network for loopback connections; `None`: the network that the process shares.
     pub(crate) net: Option<Arc<LoopbackNet>>,
-    /// The host of that network that the transport belongs to.
+    /// The host, in that network, that the transport belongs to.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) host: Option<Host>,
     /// Faults to inject.
@@ -45,7 +45,7 @@ pub(crate) struct TransportOptions {
     pub(crate) tls: Option<TlsConfig>,
     /// Source of keys, incarnations and the like.
     pub(crate) random: RandomSource,
-    /// What will drive the transport.
+    /// Where the transport's driver runs.
     pub(crate) runner: Runner,
     /// Whether connections to peers on the same host may go through shared memory.
     pub(crate) local_path: LocalPath,
@@ -53,7 +53,7 @@ pub(crate) struct TransportOptions {
     pub(crate) local_after: u64,
 }
 
-/// What drives a transport.
+/// Where a transport's driver runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Runner {
     /// A task on the current runtime.
@@ -63,13 +63,13 @@ pub(crate) enum Runner {
     Thread,
     /// The thread that runs the application's future.
     Caller(Arc<WaitingDriver>),
-    /// The tasks that wait for it.
+    /// The application's tasks that wait for progress.
     Manual(Arc<ManualReactor>),
 }
 
 impl Runner {
-    /// Returns what runs a listener of the same kind. The thread of a future sleeps in one reactor,
-    /// that of its domain: the listener has a thread of its own.
+    /// Returns where the driver of a listener runs. The thread of a future sleeps in one reactor,
+    /// that of its domain, so the listener has a thread of its own.
     pub(crate) fn for_listener(self) -> Self {
         match self {
             Runner::Caller(_) => Runner::Thread,
@@ -77,7 +77,7 @@ impl Runner {
         }
     }
 
-    /// Returns the reactor that the application drives by hand, if it does.
+    /// Returns the reactor of manual progress, if the application drives by hand.
     pub(crate) fn manual(&self) -> Option<&Arc<ManualReactor>> {
         match self {
             Runner::Manual(reactor) => Some(reactor),
@@ -107,7 +107,7 @@ impl Default for TransportOptions {
 }
 
 /// How often a connection has sent and received before it asks for shared memory. In test programs
-/// a variable of the environment sets it, so that all their connections can be sent that way.
+/// an environment variable sets it, so that all their connections can use shared memory.
 fn local_after() -> u64 {
     #[cfg(any(test, feature = "test-util"))]
     if let Some(Ok(set)) = std::env::var("TOKIO_FABRIC_LOCAL_AFTER")
@@ -140,8 +140,8 @@ impl Selection {
 /// Makes a transport, on the current runtime or for a thread of its own.
 ///
 /// # Errors
-/// [`ErrorKind::NoRuntime`] as for [`runtime_for`], unless it gets a thread;
-/// [`ErrorKind::Unsupported`] when io_uring is asked for by name and cannot be had;
+/// [`ErrorKind::NoRuntime`] as for [`runtime_for`], unless the driver gets a thread;
+/// [`ErrorKind::Unsupported`] when io_uring is requested by name and not available;
 /// [`ErrorKind::LimitReached`] when no descriptor is left.
 pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     let selection = match (options.backend, &options.runner) {
@@ -161,7 +161,7 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
         }
         None => selection,
     };
-    // Faults of the wire happen to TLS records, so TLS wraps the fault injector.
+    // Injected faults affect TLS records, so TLS wraps the fault injector.
     #[cfg(feature = "tls")]
     let selection = match &options.tls {
         Some(tls) => {
@@ -173,8 +173,8 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     Ok(selection)
 }
 
-/// Returns the executor for the driver of a transport that needs Tokio's reactor or time, and the
-/// runtime that has them.
+/// Returns the executor for the driver of a transport that needs Tokio's reactor or time, and that
+/// runtime.
 fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Executor, Handle)> {
     match &options.runner {
         Runner::Thread => {
@@ -268,12 +268,12 @@ fn io_uring(_: &TransportOptions) -> Result<Selection> {
 /// loopback.
 ///
 /// # Errors
-/// [`ErrorKind::NoRuntime`] outside of a runtime, or in one that was built without it. A process
-/// without any epoll descriptor has no runtime with I/O, which is detected without Tokio. In a
-/// process that has one, for another runtime, Tokio reports missing I/O only by a panic, and
-/// missing time too. The panic is caught here, but the process's panic hook has run by then, and a
-/// program built with `panic = "abort"` ends. [`ErrorKind::LimitReached`] when no descriptor is
-/// left for the probe.
+/// [`ErrorKind::NoRuntime`] outside of a runtime, or in a runtime that was built without I/O or
+/// time. A process without any epoll descriptor has no runtime with I/O, which is detected without
+/// Tokio. In other processes Tokio reports missing I/O only by a panic, as it always does missing
+/// time. The panic is caught here, but the process's panic hook has run by then, and a program
+/// built with `panic = "abort"` ends. [`ErrorKind::LimitReached`] when no descriptor is left for
+/// the probe.
 pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
     let handle = Handle::try_current().map_err(|error| {
         Error::new(
@@ -300,7 +300,7 @@ pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
     }
 }
 
-/// Makes the error that names what the current runtime was built without.
+/// Makes the error that names the missing part of the current runtime, I/O or time.
 fn needs(backend: Backend) -> Error {
     let (needs, call) = match backend {
         Backend::Epoll | Backend::IoUring => ("I/O", "enable_io"),
@@ -313,8 +313,8 @@ fn needs(backend: Backend) -> Error {
     Error::new(ErrorKind::NoRuntime, message)
 }
 
-/// Returns false if this process has no epoll descriptor, and so no runtime with I/O. If a process
-/// cannot list its descriptors, it may have one.
+/// Returns false if this process has no epoll descriptor, and so no runtime with I/O. Returns true
+/// if the process cannot list its descriptors.
 fn has_reactor() -> bool {
     let Ok(mut descriptors) = std::fs::read_dir("/proc/self/fd") else {
         return true;

@@ -35,14 +35,14 @@ pub(super) trait Stream: Send {
     /// Reports the peer's end, without reading.
     fn poll_watch(&mut self, io: &mut Submissions);
 
-    /// Called before bytes go another way. From now on the stream keeps no receive in flight that
-    /// nothing asks for: it would take bytes at a time when the carrier counts them. And each byte
-    /// wakes: the rest of a payload comes another way, so the socket may never hold as many bytes
-    /// as the receive waits for.
+    /// Called before bytes go through shared memory. From now on the stream keeps a receive in
+    /// flight only if one is submitted: another one would take bytes while the carrier counts them.
+    /// And the first byte wakes: the rest of a payload comes through shared memory, so the socket
+    /// may never hold as many bytes as the receive waits for.
     fn localized(&mut self) {}
 
-    /// Ready once the peer has ended its stream, or the connection is broken; the bytes that follow
-    /// come another way, and nothing is received. Pending: the waker is registered.
+    /// Ready once the peer has ended its stream, or the connection is broken. Receives nothing: the
+    /// bytes that follow come through shared memory. Pending: the waker is registered.
     fn poll_end(&mut self, _io: &mut Submissions) -> Poll<Result<()>> {
         Poll::Pending
     }
@@ -56,7 +56,7 @@ pub(super) trait Stream: Send {
     /// Tries the armed receive without asking for readiness.
     fn try_receive(&mut self, _io: &mut Submissions) {}
 
-    /// Takes the submitted batch back; returns how many of its bytes have been handed on already.
+    /// Takes the submitted batch back. Returns how many of its bytes were passed on already.
     fn withdraw_batch(&mut self) -> usize {
         0
     }
@@ -85,7 +85,7 @@ pub(super) trait Stream: Send {
 
     fn set_traffic(&mut self, mark: TrafficMark) -> Result<()>;
 
-    /// Takes the connection out, if the kernel has no memory of it.
+    /// Takes the connection out, if the kernel holds no memory of its operations.
     fn take_raw(&mut self, io: &Submissions) -> Option<RawLink>;
 
     /// See [`Link::peer_identity`].
@@ -126,7 +126,7 @@ impl<S: Stream> StreamLink<S> {
         }
     }
 
-    /// Goes on counting the bytes of a connection that another link has begun.
+    /// Continues the byte counts of a connection that another link has begun.
     pub(super) fn with_counts(mut self, counts: ByteCounts) -> Self {
         self.io.counts = counts;
         self
@@ -283,7 +283,7 @@ impl<S: Stream> Link for StreamLink<S> {
             self.io.will_be_polled = outcome.is_some();
             return outcome;
         }
-        // 3. What the kernel can send or receive now. Without an outcome the wakers are registered.
+        // 3. Send or receive what the kernel can move now. `None`: the waker is registered.
         let outcome = self.poll_io();
         self.io.will_be_polled = outcome.is_some();
         outcome

@@ -1,4 +1,4 @@
-//! Traffic marks: how the network, and this machine's queues, should treat what a socket sends.
+//! Traffic marks: how the network, and this machine's queues, should treat a socket's packets.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,16 +1,16 @@
 //! Moves datagrams, without knowing their contents.
 //!
 //! A [`DatagramSocket`] moves what it can within each call and keeps nothing: memory is borrowed
-//! for one call, so the owner of an operation may take it back at any other time. Datagrams need no
-//! more than that, since they never move in parts.
+//! for one call, so the owner of an operation may take its memory back at any other time. Datagrams
+//! need no submissions, since they never move in parts.
 //!
 //! # The waker
 //!
 //! A socket has one waker, given when it is opened. After a [`send`](DatagramSocket::send) that
 //! left datagrams unsent, or a [`receive`](DatagramSocket::receive) that drained the socket, the
 //! waker is woken when the same call may make progress. Spurious wakes happen, lost ones do not.
-//! The waker may be woken from within any call on this socket, or on another one of an in-process
-//! network.
+//! The waker may be woken from within any call on this socket, or on another socket of the same
+//! in-process network.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,11 +35,11 @@ pub(crate) enum RecvBuffer {
     Stage(Stage),
 }
 
-/// A datagram received into the buffer of the same index.
+/// A received datagram. Its index is that of its buffer.
 #[derive(Debug)]
 pub(crate) struct ReceivedDatagram {
     pub(crate) from: SocketAddr,
-    /// Length of the datagram in bytes; a smaller buffer has the first of them.
+    /// Length of the datagram in bytes; a smaller buffer holds only its first bytes.
     pub(crate) len: usize,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct ReceivedDatagram {
 pub(crate) enum RecvStatus {
     /// There may be more: call again.
     MayHaveMore,
-    /// There is no more now; the waker is registered.
+    /// No datagram is left now; the waker is registered.
     Drained,
     /// A datagram was lost: the buffer after the last filled one cannot be written.
     Fault,
@@ -69,12 +69,12 @@ pub(crate) struct Membership {
 pub(crate) struct DatagramOptions {
     /// The local address; port 0 lets the system choose.
     pub(crate) bind: SocketAddr,
-    /// True if other sockets may bind the same address: each of them gets the multicast datagrams.
+    /// True if other sockets may bind the same address; each gets all multicast datagrams.
     pub(crate) shared: bool,
     /// Buffer size in bytes that the system should reserve for this socket, each way; `None` leaves
     /// it to the system.
     pub(crate) buffer_bytes: Option<usize>,
-    /// Mark of everything that it sends; `None`: the system's default, best effort.
+    /// Mark of all datagrams that the socket sends; `None`: the system's default, best effort.
     pub(crate) traffic: Option<TrafficMark>,
 }
 
@@ -83,11 +83,11 @@ pub(crate) trait DatagramSocket: Send {
     fn local_addr(&self) -> SocketAddr;
 
     /// Sends in order, and adds to `ended` the result of each datagram that was sent or cannot be
-    /// sent. An error concerns one datagram only. If fewer results than datagrams are added, there
-    /// was no room.
+    /// sent. An error concerns one datagram only. If fewer results than datagrams are added, the
+    /// socket had no room for the rest.
     fn send(&mut self, datagrams: &[OutgoingDatagram<'_>], ended: &mut Vec<Result<()>>);
 
-    /// Receives one datagram into each of these buffers, in order, and adds it to `arrived`.
+    /// Receives one datagram into each of these buffers, in order, and adds each to `arrived`.
     fn receive(
         &mut self,
         buffers: &mut [RecvBuffer],
@@ -98,7 +98,7 @@ pub(crate) trait DatagramSocket: Send {
     /// now on.
     fn join_group(&mut self, membership: Membership) -> Result<()>;
 
-    /// Has datagrams to groups leave by this interface from now on.
+    /// Makes datagrams to groups leave by this interface from now on.
     fn set_multicast_interface(&mut self, membership: Membership) -> Result<()>;
 
     /// Reverts [`join_group`](DatagramSocket::join_group).
@@ -107,7 +107,7 @@ pub(crate) trait DatagramSocket: Send {
     /// Returns how many datagrams were dropped for lack of room before a receive could take them.
     fn dropped(&self) -> u64;
 
-    /// Lets the next receive skip the reactor; for a driver that spins.
+    /// Makes the next receive skip the reactor; for a driver that spins.
     fn assume_readable(&mut self) {}
 }
 

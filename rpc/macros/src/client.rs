@@ -1,4 +1,4 @@
-//! The client that a trait becomes.
+//! Generates the client of a trait.
 
 use proc_macro2::TokenStream as Tokens;
 use quote::{format_ident, quote, quote_spanned};
@@ -12,7 +12,7 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path)
     let doc =
         format!("A client of [`{name}`], whose methods return calls. Clones share the channel.");
     let stubs = methods.iter().map(|method| stub(visibility, method, codec));
-    // A method of such a name takes its place; `From` and `AsRef` do the same.
+    // A method with one of these names replaces the function; `From` and `AsRef` do the same.
     let own = |name: &str, function: Tokens| match methods.iter().any(|it| it.name == name) {
         true => Tokens::new(),
         false => function,
@@ -44,8 +44,8 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path)
     let layered = own(
         "layered",
         quote! {
-            /// The client with its calls passing through this service: layers of `tower` around
-            /// `Channel::service`, or a load balancer over several.
+            /// A client whose calls pass through this service: layers of `tower` around
+            /// `Channel::service`, or a load balancer over several channels.
             #visibility fn layered<__Layered: ::core::clone::Clone>(
                 self,
                 service: __Layered,
@@ -58,7 +58,8 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path)
     let channel = own(
         "channel",
         quote! {
-            /// Its channel, over which its calls are sent unless a service chooses another one.
+            /// The client's channel, which sends its calls unless a service chooses another
+            /// channel.
             #visibility fn channel(&self) -> &::tokio_fabric_rpc::Channel {
                 &self.channel
             }
@@ -80,7 +81,7 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path)
             }
         }
 
-        /// A client whose calls over this channel take this path.
+        /// A client that sends its calls over this channel by this path.
         impl<__Path: ::tokio_fabric_rpc::CallPath>
             ::core::convert::From<(::tokio_fabric_rpc::Channel, __Path)> for #client<__Path>
         {
@@ -89,7 +90,7 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path)
             }
         }
 
-        /// Its channel, over which its calls are sent unless a service chooses another one.
+        /// The client's channel, which sends its calls unless a service chooses another channel.
         impl<__Path> ::core::convert::AsRef<::tokio_fabric_rpc::Channel> for #client<__Path> {
             fn as_ref(&self) -> &::tokio_fabric_rpc::Channel {
                 &self.channel
@@ -146,7 +147,7 @@ fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
         Some(error) => quote!(::tokio_fabric_rpc::CallError<#error>),
         None => quote!(::tokio_fabric_rpc::Status),
     };
-    // Where the compiler says that the codec does not take it.
+    // So that the compiler reports an unsupported type at that type.
     let of_result = placed(codec, output.span());
     let of_error = placed(codec, method.error.as_ref().unwrap_or(output).span());
     let decode = match (&method.error, method.gives_bytes(), &method.received) {
@@ -171,7 +172,7 @@ fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
             &self,
             #(#parameters),*
         ) -> __Path::CallOf<#of_call> {
-            // One expression: no name of it is in the way of the arguments'.
+            // A single expression, so that its names cannot collide with the arguments' names.
             ::tokio_fabric_rpc::CallPath::make(
                 &self.path,
                 self.channel
@@ -190,7 +191,7 @@ fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
     }
 }
 
-/// The lent memory of a method, at its client.
+/// The lent memory of a method, in its client function.
 struct Lent<'a> {
     names: Vec<&'a Ident>,
     types: Vec<Tokens>,

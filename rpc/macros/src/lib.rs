@@ -18,10 +18,11 @@ use method::Method;
 /// Generates a server, a client and a mock from a trait.
 ///
 /// Each method is an `async fn name(&self, cx: &Cx, arguments..) -> Result<T>`, or `-> Result<T,
-/// E>` with an error type of its own. The type must be called `Result`: the macro does not see
-/// through an alias of another name. Arguments, `T` and `E` are types that the codec supports: by
-/// default those that implement serde's `Serialize` and `DeserializeOwned`. A method may have a
-/// body, which is what it does by default, and `#[cfg]`, which all that is generated for it has.
+/// E>` with its own error type. The type must be called `Result`: the macro does not resolve an
+/// alias of another name. Arguments, `T` and `E` are types that the codec supports: by default
+/// types that implement serde's `Serialize` and `DeserializeOwned`. A method may have a body, which
+/// is its default implementation, and `#[cfg]`, which the macro repeats on all code that it
+/// generates for the method.
 ///
 /// For a trait `Name` the macro generates
 ///
@@ -32,16 +33,16 @@ use method::Method;
 /// - with the feature `test-util` `NameMock`, an implementation for tests: for each method `m` it
 ///   has `on_m(closure)`, `script_m(answers)` and `calls_of_m()`.
 ///
-/// Methods and arguments may have any name. If a method is called like a function of the client
-/// (`connect`, `over`, `channel`, `layered`), the client has the method instead; what the function
-/// does is also done by `NameClient::from(channel)`, `as_ref()` (its channel), and
-/// `NameClient::from((channel, LayeredPath::new(service)))`.
+/// Methods and arguments may have any name. If a method has the name of a client function
+/// (`connect`, `over`, `channel`, `layered`), the client has the method instead of the function;
+/// use `NameClient::from(channel)`, `as_ref()` (the client's channel), and
+/// `NameClient::from((channel, LayeredPath::new(service)))` in place of the function.
 ///
 /// # Arguments and results with a special meaning
 ///
-/// - `Bytes`, as the only argument or as `Result<Bytes>`, is sent as it is, without a codec. An
-///   argument is copied once at each end, a result once in all; beside other arguments, or within
-///   another type, the codec makes a copy more. Memory that is lent is copied once, at the other
+/// - `Bytes`, as the only argument or as `Result<Bytes>`, is sent unchanged, without a codec. An
+///   argument is copied once at each end, a result once in all; together with other arguments, or
+///   within another type, the codec makes one more copy. Lent memory is copied once, at the other
 ///   end.
 /// - `Pull` is memory that the client lends with `Lend::read(buffer)` and that the handler reads;
 ///   `Push` is memory that the client lends with `Lend::write(buffer)` and that the handler writes
@@ -49,7 +50,7 @@ use method::Method;
 ///   with its own error type `E` that applies `?` to them needs `E: From<Status>`.
 /// - `Streaming<T>` is sent item by item, as an argument or as `Result<Streaming<T>>`. A method
 ///   that takes a `Pull` or `Push` cannot return a stream, since the memory is returned when the
-///   call's future is ready, which is when a stream begins.
+///   call's future is ready, and a stream only begins then.
 ///
 /// If a method has an error type `E`, its calls fail with a `CallError<E>`, which implements
 /// `std::error::Error` if `E` implements `Debug` and `Display`.
@@ -63,29 +64,29 @@ use method::Method;
 /// - `#[rpc(idempotent)]`: a call may be retried even if it may have run.
 /// - `#[rpc(spawn)]`: the handler runs in a task of its own from the beginning, for handlers that
 ///   compute for long before they first wait.
-/// - `#[rpc(signature = "..")]`, and `#[service(signature = "..")]` for all methods that have none:
-///   see below.
+/// - `#[rpc(signature = "..")]`, and `#[service(signature = "..")]` for all methods without their
+///   own: see below.
 /// - `#[rpc(version = "2")]`: part of the method's name on the wire, so that versions of a method
 ///   can coexist.
 ///
 /// # Signatures
 ///
-/// A method is called only if both sides have the same signature for it: otherwise the call fails
-/// with `Unimplemented`, as not started, and the server says what its signature is, for instance
-/// `(u64,str)->[u8]`. It is part of the method's number, so it costs a call nothing.
+/// A method is called only if both sides have the same signature for it. Otherwise the call fails
+/// with `Unimplemented`, as not started, and the error has the server's signature, for instance
+/// `(u64,str)->[u8]`. The signature is part of the method's number, so it costs a call nothing.
 ///
 /// The signature consists of the arguments, the kinds of lent memory, the items of streams, the
-/// result and the method's own error, as the codec sees them (`CodecOf::shape`). With `Postcard`
+/// result and the method's own error, as the codec encodes them (`CodecOf::shape`). With `Postcard`
 /// these are the values that serde reads and writes: the names of fields count, the names of types
-/// and aliases do not (`Vec<u8>` is `[u8]`, a struct with one field without a name is that field),
-/// and of an enum its first variant counts, so that others can be appended. Not seen are: what a
-/// type accepts of these values, what they mean, and in a type that contains itself what comes
-/// after the second level. With `Prost`, `Rkyv` and codecs that do not say more it is the type as
-/// the trait spells it, without paths: what is in it is not seen.
+/// and aliases do not (`Vec<u8>` is `[u8]`, a struct with one unnamed field is that field), and an
+/// enum counts only its first variant, so that variants can be appended. The signature does not
+/// show which of these values a type accepts, what they mean, or, in a type that contains itself,
+/// anything after the second level. With `Prost`, `Rkyv` and codecs without a `shape` of their own
+/// it is the type as the trait spells it, without paths and without the type's contents.
 ///
-/// `#[rpc(signature = "..")]` sets the text instead, for both sides: use it where you know that two
-/// types are the same, or with the old text (`Channel::describe` shows it) where a renamed field
-/// means what it meant. An empty text makes the number that of the name alone.
+/// `#[rpc(signature = "..")]` sets the text instead, for both sides. Use it for two types that you
+/// know to be interchangeable, or with the old text (`Channel::describe` shows it) when a renamed
+/// field keeps its meaning. With an empty text the number depends only on the name.
 #[proc_macro_attribute]
 pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemTrait);
@@ -159,7 +160,7 @@ fn write(attribute: Tokens, mut item: ItemTrait) -> Result<Tokens> {
 mod tests {
     use super::*;
 
-    /// What is said of a trait that is no service.
+    /// Returns the error for a trait that is not a service.
     fn refusal(trait_: &str) -> String {
         let item = syn::parse_str(trait_).expect("it is a trait");
         let written = write(Tokens::new(), item);

@@ -1,4 +1,5 @@
-//! One method of a service, taken apart; in the trait it becomes a function that gives a future.
+//! Parses one method of a service, and rewrites it in the trait to a function that returns a
+//! future.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream as Tokens, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -18,37 +19,37 @@ pub enum Right {
 
 pub struct Method {
     pub name: Ident,
-    /// What its function in the client has of its attributes: `cfg`, too.
+    /// The attributes that the method's function in the client repeats, including `cfg`.
     pub attributes: Vec<Attribute>,
-    /// Of these only `cfg`: all that is generated for it is there if it is.
+    /// Only the `cfg` attributes, which all code generated for the method repeats.
     pub cfgs: Vec<Attribute>,
     /// `Service/method#version`.
     pub wire_name: String,
     pub arguments: Vec<(Ident, Type)>,
-    /// Of arguments that are lent memory.
+    /// The arguments that are lent memory.
     pub lent: Vec<(Ident, Right)>,
     /// The argument that is a stream, and its items.
     pub sent: Option<(Ident, Type)>,
-    /// The items of the stream that it gives.
+    /// The items of the stream that the method returns.
     pub received: Option<Type>,
-    /// All of them, in the order of the method's.
+    /// All arguments, in the method's order.
     pub order: Vec<Ident>,
-    /// All of them with the types that the trait has for them.
+    /// All arguments, with their types in the trait.
     pub inputs: Vec<(Ident, Type)>,
-    /// What it gives.
+    /// The method's return type.
     pub result: Type,
-    /// `T` and `E` of its result; no `E`: a status.
+    /// `T` and, below, `E` of the result; no `E`: the error is a `Status`.
     pub output: Type,
     pub error: Option<Type>,
     pub to_end: bool,
     pub idempotent: bool,
     pub spawn: bool,
-    /// What its signature is, whatever its types are.
+    /// The signature that `signature = ".."` sets in place of the types.
     pub signature: Option<String>,
 }
 
 impl Method {
-    /// Takes it apart, and rewrites it.
+    /// Parses the method, and rewrites `function`.
     pub fn parse(service: &str, function: &mut TraitItemFn) -> Result<Method> {
         let attributes = attributes_of(function, &["cfg", "doc", "deprecated", "must_use"]);
         let cfgs = attributes_of(function, &["cfg"]);
@@ -158,12 +159,13 @@ impl Method {
         Ok(method)
     }
 
-    /// True if the request is the bytes of its only argument.
+    /// True if the request consists of the bytes of the only argument.
     pub fn takes_bytes(&self) -> bool {
         matches!(&self.arguments[..], [(_, argument)] if is_bytes(argument))
     }
 
-    /// Where its argument is, or its name for several: the codec takes them as one.
+    /// Returns the span of the only argument, or of the method's name for several, which the codec
+    /// encodes as one tuple.
     pub fn arguments_span(&self) -> Span {
         match &self.arguments[..] {
             [(_, argument)] => argument.span(),
@@ -171,23 +173,23 @@ impl Method {
         }
     }
 
-    /// True if the bytes of its only argument, or none, are the request.
+    /// True if the request consists of the bytes of the only argument, or of nothing.
     pub fn has_bare_request(&self) -> bool {
         self.arguments.is_empty() || self.takes_bytes()
     }
 
-    /// True if anything of it is encoded.
+    /// True if the codec encodes any part of a call.
     pub fn uses_codec(&self) -> bool {
         let is_bare = self.has_bare_request() && self.sent.is_none();
         !is_bare || !self.gives_bytes() || self.error.is_some()
     }
 
-    /// True if the answer is the bytes of its result.
+    /// True if the response consists of the bytes of the result.
     pub fn gives_bytes(&self) -> bool {
         is_bytes(&self.output)
     }
 
-    /// What it is to the layer.
+    /// Generates the method's description.
     pub fn described(&self, codec: &Path) -> Tokens {
         let (wire_name, signature) = (&self.wire_name, self.signature(codec));
         let (to_end, idempotent, spawn) = (self.to_end, self.idempotent, self.spawn);
@@ -200,8 +202,9 @@ impl Method {
         }
     }
 
-    /// Asks the codec for each argument of several: it takes them as one, of which the compiler
-    /// would say only that a part is wrong. Other codecs need not take each alone.
+    /// Generates a check that `Postcard` supports each argument: it encodes several as one tuple,
+    /// of which the compiler would not name the wrong part. Other codecs need not support each
+    /// argument alone.
     pub fn arguments_check(&self, codec: &Path) -> Tokens {
         if codec
             .segments
@@ -217,8 +220,8 @@ impl Method {
         quote!(#(#cfgs)* const _: fn() = || { #(let _ = #shapes;)* };)
     }
 
-    /// Its types as the codec sees them. Here the codec is first asked for each of them, so that
-    /// the compiler's error about one that it does not take is at that type.
+    /// Generates the signature: the types as the codec encodes them. The generated code uses the
+    /// codec here first, so that the compiler reports an unsupported type at that type.
     fn signature(&self, codec: &Path) -> Tokens {
         if let Some(text) = &self.signature {
             return quote!(::std::string::String::from(#text));
@@ -265,8 +268,8 @@ impl Method {
     }
 }
 
-/// These tokens at another place: what the compiler says about a codec that does not take a type
-/// is said where the type is.
+/// Moves the tokens to another span, so that the compiler reports a type that the codec does not
+/// support at that type.
 pub fn placed(tokens: impl ToTokens, at: Span) -> Tokens {
     let place = |token| match token {
         TokenTree::Group(group) => {
@@ -282,13 +285,13 @@ pub fn placed(tokens: impl ToTokens, at: Span) -> Tokens {
     tokens.into_token_stream().into_iter().map(place).collect()
 }
 
-/// What the codec makes of a type.
+/// Generates the call for the codec's shape of a type.
 fn shape(codec: &Path, at: Span, of: &Tokens) -> Tokens {
     let (spelled, codec) = (spelled(of.clone()), placed(codec, at));
     quote_spanned!(at=> ::tokio_fabric_rpc::generated::shape::<#codec, #of>(#spelled))
 }
 
-/// A type as text, without spaces and without the paths of names.
+/// Returns a type as text, without spaces and without the paths of names.
 fn spelled(of: Tokens) -> String {
     let mut text: Vec<String> = Vec::new();
     for token in of {
@@ -302,7 +305,7 @@ fn spelled(of: Tokens) -> String {
                     Delimiter::None => inner,
                 });
             }
-            // The second colon of `::`; what stands before the first is a path.
+            // The second colon of `::`: removes the path before it.
             TokenTree::Punct(it)
                 if it.as_char() == ':' && text.last().is_some_and(|it| it == ":") =>
             {
@@ -318,7 +321,7 @@ fn spelled(of: Tokens) -> String {
     text.concat()
 }
 
-/// A name in what is generated that no name of the program's collides with.
+/// Returns a name for generated code that cannot collide with the program's names.
 pub fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }
@@ -328,7 +331,7 @@ fn attributes_of(function: &TraitItemFn, names: &[&str]) -> Vec<Attribute> {
     function.attrs.iter().filter(is_named).cloned().collect()
 }
 
-/// A plain function that is async.
+/// Checks that the method is a plain async function.
 fn check_kind(signature: &Signature) -> Result<()> {
     if signature.asyncness.is_none() {
         let what = "a method of a service is async";
@@ -349,7 +352,7 @@ fn check_kind(signature: &Signature) -> Result<()> {
     Ok(())
 }
 
-/// What is sent is owned, and of a type that client and server know.
+/// Checks that the type is owned, and that client and server can name it.
 fn check_type(of: &Type) -> Result<()> {
     if let Type::ImplTrait(_) = of {
         let what = "what a call sends has a type with a name, no `impl`";
@@ -358,7 +361,7 @@ fn check_type(of: &Type) -> Result<()> {
     check_tokens(of.to_token_stream())
 }
 
-/// The error is at the token that is wrong, wherever in the type it is.
+/// Checks the tokens of a type. An error is at the wrong token, wherever it is in the type.
 fn check_tokens(tokens: Tokens) -> Result<()> {
     let mut quote = None;
     for token in tokens {
@@ -384,7 +387,7 @@ fn check_tokens(tokens: Tokens) -> Result<()> {
     Ok(())
 }
 
-/// One as it is, several as a tuple.
+/// Returns one part unchanged, several parts as a tuple.
 pub fn joined(parts: &[Tokens]) -> Tokens {
     match parts {
         [one] => one.clone(),
@@ -392,7 +395,7 @@ pub fn joined(parts: &[Tokens]) -> Tokens {
     }
 }
 
-/// `T` and `E` of `Result<T>` or `Result<T, E>`.
+/// Returns `T` and `E` of `Result<T>` or `Result<T, E>`.
 fn result_of(output: &ReturnType, method: &Ident) -> Result<(Type, Option<Type>)> {
     let what = "a method gives `Result<T>` or `Result<T, E>`, and no alias of another name";
     let ReturnType::Type(_, result) = output else {
@@ -437,7 +440,7 @@ fn right_of(of: &Type) -> Option<Right> {
     }
 }
 
-/// The `T` of `Streaming<T>`.
+/// Returns the `T` of `Streaming<T>`.
 fn items_of(of: &Type) -> Option<Type> {
     let last = last_segment(of).filter(|it| it.ident == "Streaming")?;
     let PathArguments::AngleBracketed(arguments) = &last.arguments else {

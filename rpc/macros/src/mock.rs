@@ -1,4 +1,4 @@
-//! The mock that a trait becomes, where the feature `test-util` is on.
+//! Generates the mock of a trait, with the feature `test-util`.
 
 use proc_macro2::TokenStream as Tokens;
 use quote::{format_ident, quote};

@@ -1,4 +1,4 @@
-//! The server that a trait becomes.
+//! Generates the server of a trait.
 
 use proc_macro2::TokenStream as Tokens;
 use quote::{quote, quote_spanned};
@@ -38,13 +38,13 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
                 Self::from_arc(::std::sync::Arc::new(service))
             }
 
-            /// A server of an implementation that is shared.
+            /// A server of a shared implementation.
             #visibility fn from_arc(service: ::std::sync::Arc<__Service>) -> Self {
                 #server(service)
             }
 
-            /// Listens and serves only this service, until the future is dropped. `Server` has
-            /// settings, several services and a graceful end.
+            /// Listens and serves only this service, until the future is dropped. Use `Server` for
+            /// settings, several services or a graceful end.
             ///
             /// # Errors
             /// As for `Server::listen`.
@@ -90,7 +90,7 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
                 #index: usize,
                 #call: &mut ::tokio_fabric_rpc::generated::Incoming<'_>,
             ) -> ::tokio_fabric_rpc::Result<::tokio_fabric_rpc::generated::Handling> {
-                /// Where a method is in the table.
+                /// The index of each method in the table.
                 #[allow(dead_code, non_camel_case_types, reason = "named like the methods")]
                 enum __Index {
                     #(#indices),*
@@ -104,7 +104,7 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
     }
 }
 
-/// Refuses the `Result` of another crate, where it is written.
+/// Refuses the `Result` of another crate, at the type in the trait.
 fn result_check(method: &Method) -> Tokens {
     let (cfgs, result, output) = (&method.cfgs, &method.result, &method.output);
     let error = match &method.error {
@@ -118,7 +118,7 @@ fn result_check(method: &Method) -> Tokens {
     }
 }
 
-/// The codec of what is encoded, if a method that is there has any of it.
+/// Generates the service's codec; none if no method that is configured in uses it.
 fn codec_of(methods: &[Method], codec: &Path) -> Tokens {
     let some = quote! {
         ::core::option::Option::Some(::tokio_fabric_rpc::generated::codec_name::<#codec>())

@@ -1,4 +1,4 @@
-//! The members of a set, and which of them gets the next call.
+//! The members of a set, and the choice of the member that gets the next call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ pub(super) struct Settings {
     pub(super) ejection: Duration,
 }
 
-/// What the calls of a member have come to lately.
+/// The recent failures of a member's calls.
 pub(super) struct Health {
     id: u64,
     /// Consecutive failures.
@@ -36,7 +36,7 @@ impl Health {
         }
     }
 
-    /// Returns whether a call that ended like this counts against its member.
+    /// Returns whether a call that ended with this status counts as a failure of its member.
     pub(super) fn is_failure(status: &Status) -> bool {
         matches!(
             status.code(),
@@ -52,27 +52,27 @@ impl Health {
 struct Member {
     channel: Channel,
     health: Arc<Health>,
-    /// Connections of the channel when it was looked at last.
+    /// The channel's number of connections at the last check.
     connections: u64,
-    /// The same when a lost connection counted last: all calls of a connection fail by its loss,
-    /// which counts once.
+    /// The number of connections when a lost connection was last counted: a loss fails all calls of
+    /// a connection, but counts once.
     lost: u64,
     share: Share,
-    /// The end of its last ejection, and whether it has got no call since.
+    /// The end of the last ejection, and, below, whether the member has got no call since.
     ejected_until: Option<Instant>,
     was_ejected: bool,
     /// Ejections in a row.
     ejections: u32,
 }
 
-/// How many calls a member gets.
+/// The share of calls that a member gets.
 #[derive(Clone, Copy)]
 enum Share {
-    /// It has not been connected yet.
+    /// The member has not been connected yet.
     None,
-    /// More and more, from this time on.
+    /// A share that grows from this time on.
     Growing(Instant),
-    /// As many as any other, from this time on.
+    /// A full share, from this time on.
     Full(Instant),
 }
 
@@ -89,7 +89,8 @@ impl Member {
 pub(super) struct Members {
     members: Vec<Member>,
     pub(super) settings: Settings,
-    /// The generator by which members are drawn; the seed is of the first member's domain.
+    /// The state of the generator that draws members; the seed comes from the first member's
+    /// domain.
     random: Option<u64>,
     ids: u64,
     ejections: u64,
@@ -132,7 +133,7 @@ impl Members {
         self.ids
     }
 
-    /// Removes a member; its outstanding calls go on.
+    /// Removes a member; its outstanding calls continue.
     pub(super) fn remove(&mut self, id: u64) -> Option<Channel> {
         let at = self.members.iter().position(|it| it.health.id == id)?;
         Some(self.members.swap_remove(at).channel)
@@ -152,7 +153,7 @@ impl Members {
         }
     }
 
-    /// Reserves room for a call at one of the members. `None`: none has room.
+    /// Reserves room for a call at a member. `None`: no member has room.
     pub(super) fn pick(&mut self, now: Instant) -> Option<Picked> {
         let count = self.members.len();
         for _ in 0..BALANCE_DRAWS {
@@ -174,7 +175,7 @@ impl Members {
                 }
             }
         }
-        // Any that has room, and an ejected one if no other has.
+        // Any member that has room; an ejected member only if no other member has.
         let first = if count > 1 { self.draw(count) } else { 0 };
         let all = || (first..count).chain(0..first);
         let kept = all().find_map(|at| match self.members[at].is_ejected(now) {
@@ -193,8 +194,8 @@ impl Members {
         })
     }
 
-    /// Returns whether a member that was drawn may get the call: it is not ejected, and its share
-    /// has grown so far.
+    /// Returns whether a drawn member may get the call: it is not ejected, and a random draw is
+    /// within its share.
     fn is_due(&mut self, at: usize, now: Instant) -> bool {
         let member = &mut self.members[at];
         if member.is_ejected(now) {
@@ -222,8 +223,8 @@ impl Members {
         self.draw_unit() < share.max(SLOW_START_SHARE)
     }
 
-    /// Returns whether another member is connected that has had its full share for the time of a
-    /// slow start: members that begin together do not wait for each other.
+    /// Returns whether another connected member has had its full share for at least the slow-start
+    /// time: members that begin together do not wait for each other.
     fn has_other_for_long(&self, at: usize, now: Instant) -> bool {
         let is_long = |since: Instant| now - since >= self.settings.slow_start;
         self.members.iter().enumerate().any(|(other, member)| {
@@ -232,7 +233,7 @@ impl Members {
         })
     }
 
-    /// Counts a failure of a member, and ejects it if it has too many.
+    /// Counts a failure of a member, and ejects the member if it has too many.
     pub(super) fn note_failure(&mut self, health: &Health, status: &Status, now: Instant) {
         let ejected = self.members.iter().filter(|it| it.is_ejected(now)).count();
         let may_eject = 2 * (ejected + 1) <= self.members.len();

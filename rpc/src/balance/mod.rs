@@ -31,28 +31,28 @@ use members::{Health, Members, Settings};
 
 /// A `tower_service::Service` of calls that gives each call to one of a changing set of channels.
 ///
-/// It picks two members at random, and of these the one with fewer outstanding calls. Members that
-/// are not connected, whose servers drain, or whose windows are full get no call. A member whose
-/// calls fail several times in a row is *ejected*: it gets no calls for a while, longer each time,
-/// unless no other member is left; at most half of the members are ejected at a time. A member that
-/// joins, connects anew or was ejected begins with a tenth of its share of the calls, which grows
-/// in the time of the [slow start](Self::slow_start).
+/// It picks two members at random, and takes the one with fewer outstanding calls. Members that are
+/// not connected, whose servers drain, or whose windows are full get no call. A member whose calls
+/// fail several times in a row is *ejected*: it gets no calls for a while, longer each time, unless
+/// no other member is left; at most half of the members are ejected at a time. A member that joins,
+/// reconnects or was ejected begins with a tenth of its share of the calls, which grows during the
+/// [slow start](Self::slow_start).
 ///
-/// The set is what a `Discover` of `tower` says: any stream of
-/// [`Change`](tower::discover::Change)s. Members may be
-/// [lazy](crate::ChannelBuilder::connect_lazy); they connect when they join. Calls that are
-/// outstanding at a member that is removed go on. Clones share the set, and each reserves room for
-/// its own calls. It is ready when one of the members has room, and never fails; and, as a
-/// [`ChannelService`](crate::ChannelService), when the deadline of its last call passes.
+/// The set comes from a `Discover` of `tower`: any stream of [`Change`](tower::discover::Change)s.
+/// Members may be [lazy](crate::ChannelBuilder::connect_lazy); they connect when they join.
+/// Outstanding calls of a removed member continue. Clones share the set, and each reserves room for
+/// its own calls. The service is ready when a member has room, and never fails. Like a
+/// [`ChannelService`](crate::ChannelService), it is also ready when the deadline of its last call
+/// passes.
 ///
-/// Clients describe calls with a channel of their own: its deadline applies, unless the call sets
-/// one, and while no member has room, an error names its server. So describe calls with a member.
+/// Clients create calls with their own channel: its deadline applies, unless the call sets one, and
+/// errors name its server while no member has room. So create calls with a member's channel.
 ///
-/// Calls that wait on purpose, such as those of a pipeline whose last stage is slow, need a
-/// deadline that is longer than the wait, or [`no_deadline`](crate::Call::no_deadline): else
+/// Calls that wait on purpose, such as the calls of a pipeline whose last stage is slow, need a
+/// deadline that is longer than the wait, or [`no_deadline`](crate::Call::no_deadline): otherwise
 /// healthy members are ejected.
 ///
-/// Failures that count are [`Code::DeadlineExceeded`], [`Code::Overloaded`], [`Code::Internal`],
+/// These failures count: [`Code::DeadlineExceeded`], [`Code::Overloaded`], [`Code::Internal`],
 /// [`Code::HandlerPanicked`], and the loss of a connection.
 ///
 /// [`Code::DeadlineExceeded`]: crate::Code::DeadlineExceeded
@@ -91,13 +91,13 @@ pub struct Balance {
     set: Arc<Set>,
     /// The future by which this clone waits for a member with room.
     waiting: Option<Pin<Box<dyn Future<Output = Option<Picked>> + Send + Sync>>>,
-    /// The member that this clone's next call goes to: it is ready.
+    /// The member that gets this clone's next call. `Some`: the clone is ready.
     picked: Option<Picked>,
-    /// The deadline of the last call that this one, or the one that it is a clone of, has made.
+    /// The deadline of the last call made by this clone, or by the original before it was cloned.
     last_deadline: Option<Instant>,
 }
 
-/// Numbers of a [`Balance`].
+/// Statistics of a [`Balance`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BalanceStats {
@@ -111,14 +111,13 @@ pub struct BalanceStats {
     pub ejections: u64,
 }
 
-/// What the clones share.
+/// The state that all clones share.
 struct Set {
     members: Arc<Mutex<Members>>,
-    /// Notifies that there is another member.
+    /// Notifies waiting tasks of a new member.
     changed: Arc<Notify>,
-    /// Reads the changes.
+    /// The task that reads the changes.
     discovering: JoinHandle<()>,
-    /// The runtime of that.
     runtime: Handle,
 }
 
@@ -142,7 +141,7 @@ impl Set {
                 .iter()
                 .map(|it| async { it.inner().reserve(|| false).await.is_some() })
                 .collect();
-            // A channel that is closed has no room any more.
+            // A closed channel will have no more room.
             let mut rooms = rooms.filter(|has_room| std::future::ready(*has_room));
             let next = std::pin::pin!(async {
                 if rooms.next().await.is_none() {
@@ -175,7 +174,7 @@ struct Picked {
 
 impl Balance {
     /// Balances over the channels of this stream of changes, which a task of the current runtime
-    /// reads. An error of the stream is logged, and the set stays as it is.
+    /// reads. If the stream returns an error, the error is logged, and the set does not change.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -213,15 +212,15 @@ impl Balance {
         Balance::new(stream::iter(changes.collect::<Vec<Result<_, Status>>>()))
     }
 
-    /// The time in which the share of a new member grows to that of the others. Zero: at once.
-    /// Default: 10 s. Clones share the setting.
+    /// The time in which the share of a new member grows to a full share. Zero: at once. Default:
+    /// 10 s. Clones share the setting.
     pub fn slow_start(self, time: Duration) -> Balance {
         self.set(|settings| settings.slow_start = time)
     }
 
-    /// How many consecutive failures eject a member, at least 1, and for how long at first; the
-    /// time doubles with each ejection in a row, up to 60 s. `u32::MAX`: never. Default: 5
-    /// failures, 5 s. Clones share the setting.
+    /// How many consecutive failures eject a member, at least 1, and the time of a first ejection;
+    /// the time doubles with each ejection in a row, up to 60 s. `u32::MAX`: never ejects. Default:
+    /// 5 failures, 5 s. Clones share the setting.
     pub fn ejection(self, failures: u32, time: Duration) -> Balance {
         self.set(|settings| (settings.failures, settings.ejection) = (failures.max(1), time))
     }
@@ -231,7 +230,7 @@ impl Balance {
         self
     }
 
-    /// How many members there are, and how they are.
+    /// Statistics of the members.
     pub fn stats(&self) -> BalanceStats {
         self.set.lock().stats(Instant::now())
     }
@@ -260,7 +259,7 @@ impl Balance {
         Poll::Ready(())
     }
 
-    /// Returns the future of a call over this member, whose outcome is recorded.
+    /// Returns the future of a call over this member. The future records the call's outcome.
     fn record<F>(&self, future: F, health: Option<Arc<Health>>) -> BalancedCall<F> {
         BalancedCall {
             future,
@@ -269,8 +268,8 @@ impl Balance {
         }
     }
 
-    /// Takes the member for the next call, and its room. Without one the deadline has passed; the
-    /// call then ends with the reason why a member is not connected.
+    /// Takes the member for the next call, and the reserved room. If no member was picked, the
+    /// deadline has passed; the call then ends with the reason why a member is not connected.
     fn take(&mut self) -> (Option<Channel>, Option<Arc<Health>>, Option<Reservation>) {
         match self.picked.take() {
             Some(it) => (Some(it.channel), Some(it.health), Some(it.reserved)),
@@ -305,8 +304,8 @@ impl<T, E: From<Status> + CallFailure> Service<Call<T, E>> for Balance {
         self.poll_picked(cx).map(Ok)
     }
 
-    /// Makes the call over the member that was picked. Without one, as when the deadline has
-    /// passed, it goes to the first member without a place, and ends there with the reason.
+    /// Makes the call over the picked member. Without a pick, for instance after the deadline, the
+    /// call goes to the first member without reserved room, and ends there with the reason.
     fn call(&mut self, mut call: Call<T, E>) -> Self::Future {
         let (channel, health, reserved) = self.take();
         if let Some(channel) = channel {
@@ -327,8 +326,8 @@ impl<T, E: From<Status> + CallFailure, L: Loan> Service<LendingCall<T, E, L>> fo
         self.poll_picked(cx).map(Ok)
     }
 
-    /// Makes the call over the member that was picked. Without one, as when the deadline has
-    /// passed, it goes to the first member without a place, and ends there with the reason.
+    /// Makes the call over the picked member. Without a pick, for instance after the deadline, the
+    /// call goes to the first member without reserved room, and ends there with the reason.
     fn call(&mut self, mut call: LendingCall<T, E, L>) -> Self::Future {
         let (channel, health, reserved) = self.take();
         if let Some(channel) = channel {
@@ -339,10 +338,10 @@ impl<T, E: From<Status> + CallFailure, L: Loan> Service<LendingCall<T, E, L>> fo
     }
 }
 
-/// A call of a [`Balance`]: the call's own future, whose outcome counts for the member.
+/// A call of a [`Balance`]: the call's own future, whose outcome is recorded for the member.
 ///
 /// # Cancel safety
-/// As that of the call.
+/// The same as for the call.
 #[must_use = "dropped, the call is cancelled"]
 pub struct BalancedCall<F> {
     future: F,
@@ -380,7 +379,7 @@ impl<T, E: CallFailure, F: Future<Output = Result<T, E>> + Unpin> Future for Bal
     }
 }
 
-/// Applies the changes to the set, until there will be no more.
+/// Applies the changes to the set, until the stream ends.
 async fn read_changes<D>(discover: D, members: Arc<Mutex<Members>>, changed: Arc<Notify>)
 where
     D: Discover<Service = Channel>,
@@ -404,7 +403,7 @@ where
                 };
                 // The channel is dropped without the lock.
                 let _last = last.map(|it| lock(&members).remove(it));
-                // The wakers of the waiting tasks are the program's.
+                // Runs the program's wakers, which may panic.
                 caught("a waker", || changed.notify_waiters());
             }
             Ok(Change::Remove(key)) => {

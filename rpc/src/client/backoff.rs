@@ -8,10 +8,10 @@ use crate::status::{Code, Result, Status};
 /// The pauses between attempts of a [`Channel`](crate::Channel) to connect, for
 /// [`ChannelBuilder::backoff`](crate::ChannelBuilder::backoff).
 ///
-/// With the defaults the pauses grow by 2 % each time, from 10 ms to 5 s. So a server's return is
-/// noticed within 10 ms and 4 % of the time that it was away, by attempts that are refused at once:
-/// within 0.1 s after 2 s. After three minutes it is 5 s. A server with very many clients may want
-/// fewer attempts: a larger factor.
+/// With the defaults the pauses grow by 2 % each time, from 10 ms to 5 s. If attempts are refused
+/// at once, the channel notices a server's return within 10 ms plus 4 % of the server's absence:
+/// within 0.1 s after 2 s, and within 5 s after three minutes. A larger factor makes fewer
+/// attempts, for a server with very many clients.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,14 +41,13 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after the first attempt that fails, at least 1 ms: less counts as 1 ms. Default:
-    /// 10 ms.
+    /// The pause after the first attempt that fails. Less than 1 ms counts as 1 ms. Default: 10 ms.
     pub fn first(mut self, first: Duration) -> Self {
         self.first = Ord::max(first, BACKOFF_FIRST_MIN);
         self
     }
 
-    /// How many times as long each further pause is, 1 to 100. Default: 1.02.
+    /// The factor by which each further pause is longer than the last, 1 to 100. Default: 1.02.
     pub fn factor(mut self, factor: f64) -> Self {
         self.factor = factor;
         self
@@ -60,14 +59,14 @@ impl Backoff {
         self
     }
 
-    /// The share of a pause by which it is shortened at most, at random, 0 to 1: so the clients of
-    /// a server do not all return at once. Default: 0.5.
+    /// The largest share of a pause, 0 to 1, by which the channel shortens the pause at random, so
+    /// that the clients of a server do not all return at once. Default: 0.5.
     pub fn jitter(mut self, jitter: f64) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Checks the ranges.
+    /// Checks the ranges of `factor` and `jitter`.
     pub(super) fn check(self) -> Result<Backoff> {
         let wrong = if !(1.0..=100.0).contains(&self.factor) {
             format!("a factor of {}: 1 to 100", self.factor)
@@ -80,12 +79,12 @@ impl Backoff {
         Err(Status::not_started(Code::Internal, what))
     }
 
-    /// Returns whether this time is shorter than the first pause.
+    /// Returns whether `elapsed` is shorter than the first pause.
     pub(super) fn is_within_first(&self, elapsed: Duration) -> bool {
         elapsed < self.first
     }
 
-    /// Returns the pause after this number of consecutive failures, at least one.
+    /// Returns the pause after this number of consecutive failures, which is at least 1.
     pub(super) fn pause_after(&self, failures: u32, random: u64) -> Duration {
         let grown = i32::try_from(failures - 1).map_or(f64::INFINITY, |it| self.factor.powi(it));
         let grown = Duration::try_from_secs_f64(self.first.as_secs_f64() * grown);
@@ -95,7 +94,7 @@ impl Backoff {
     }
 }
 
-/// Shortens a pause by up to this share, as the random number says.
+/// Shortens a pause by a random part of `share`.
 pub(crate) fn shorten(pause: Duration, share: f64, random: u64) -> Duration {
     let unit = (random >> 11) as f64 / (1_u64 << 53) as f64;
     let less = Duration::try_from_secs_f64(pause.as_secs_f64() * share * unit);

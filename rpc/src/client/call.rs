@@ -26,7 +26,6 @@ use crate::status::{CallFailure, Code, Result, Started, Status};
 use crate::streaming::Streaming;
 use crate::wire::{CodecName, FrameBuf, Streams, TraceContext, budget_us};
 
-/// The time limit of a call.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     OfChannel,
@@ -94,20 +93,20 @@ const _: () = assert!(size_of::<Call<()>>() <= 128 + size_of::<Option<Instant>>(
 struct AnyCall {
     record: CallRecord,
     state: State,
-    /// Number of the call at its connection, once it has begun, and the connection.
+    /// The call's number at its connection, and the connection, once the call has begun.
     key: CallKey,
     connection: Option<Arc<ClientConnection>>,
-    /// The request behind room for its header, empty once it is sent; or the reason why there is
-    /// none.
+    /// The request, behind room for its header; empty once the request is sent. `Err`: why the
+    /// request could not be made.
     frame: Result<FrameBuf>,
     /// `None`: the request uses no codec.
     codec: Option<CodecName>,
-    /// Applies from the first poll on.
+    /// Counts from the first poll on.
     limit: Limit,
     waits: bool,
     receives: bool,
-    /// The deadline that does not depend on the first poll, such as that of the call whose handler
-    /// makes this one; from the first poll on, the call's own is in it too.
+    /// Until the first poll: a deadline set earlier, such as that of the call whose handler makes
+    /// this call. From the first poll on: the earlier of this and the call's own.
     deadline: Option<Instant>,
     /// Settings that few calls have.
     extras: Option<Box<Extras>>,
@@ -116,11 +115,11 @@ struct AnyCall {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Described,
-    /// Waits for a connection.
+    /// The call waits for a connection.
     Waiting,
     Begun,
-    /// Code of the program may run, when the call begins or its response is decoded. If it panics,
-    /// the call counts as dropped.
+    /// Code of the program may be running: the call begins, or its response is decoded. If the code
+    /// panics, the call counts as dropped.
     AtProgram,
     Done,
 }
@@ -170,7 +169,7 @@ impl<T, E: From<Status> + CallFailure> Call<T, E> {
         self
     }
 
-    /// The time that the call may take, from its first poll on; then it fails with
+    /// Limits the time of the call, from its first poll on; then the call fails with
     /// [`Code::DeadlineExceeded`]. Default: the channel's, 10 s. A call that a handler makes ends
     /// no later than the handler's own call.
     pub fn deadline(mut self, within: Duration) -> Self {
@@ -210,9 +209,10 @@ impl<T, E: From<Status> + CallFailure> Call<T, E> {
         self
     }
 
-    /// The trace that the call belongs to. Default: that of the call whose handler makes this one;
-    /// with the feature `opentelemetry`, that of the span in which the call is first polled. `None`
-    /// leaves it as it is, so that what [`TraceContext::from_traceparent`] returns can be passed.
+    /// The trace that the call belongs to. `None` changes nothing, so that the result of
+    /// [`TraceContext::from_traceparent`] can be passed. Default: the trace of the call whose
+    /// handler makes this call; with the feature `opentelemetry`, the trace of the span in which
+    /// the call is first polled.
     pub fn trace(mut self, trace: impl Into<Option<TraceContext>>) -> Self {
         if let Some(trace) = trace.into() {
             let extras = self.call.extras();
@@ -221,13 +221,13 @@ impl<T, E: From<Status> + CallFailure> Call<T, E> {
         self
     }
 
-    /// Adds the memory that the call lends.
+    /// Adds regions that the call lends.
     pub(crate) fn lend(mut self, lent: &[RemoteRegion]) -> Self {
         self.call.extras().lent = lent.iter().copied().collect();
         self
     }
 
-    /// Adds room that was reserved for the call, until it has begun.
+    /// Holds the room reserved for the call until the call has begun.
     pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
         if reserved.is_some() {
             self.call.extras().reserved = reserved;
@@ -237,7 +237,7 @@ impl<T, E: From<Status> + CallFailure> Call<T, E> {
 }
 
 impl<T, E: CallFailure> Call<T, E> {
-    /// Decodes the response, which arrived at that time, if it is known.
+    /// Decodes the response. `at`: when it arrived, if known.
     #[inline]
     fn decode(&mut self, code: u32, body: Bytes, at: Option<Instant>) -> Result<T, E> {
         let mut result = (self.decode)(code, body);
@@ -257,7 +257,7 @@ impl<T, E: CallFailure> Call<T, E> {
 }
 
 impl<T, E> Call<T, E> {
-    /// Makes the status one of this call.
+    /// Adds this call's details to the status.
     pub(super) fn describe(&self, status: &mut Status) {
         self.call.describe(status);
     }
@@ -266,8 +266,7 @@ impl<T, E> Call<T, E> {
         self.call.record.clone()
     }
 
-    /// Returns the status of the call, which has waited since `begun` until its deadline, and was
-    /// not polled.
+    /// Returns the status of an unpolled call that has waited since `begun` until its deadline.
     pub(super) fn late(&mut self, what: &'static str, begun: Instant) -> Status {
         self.call.record.begun.get_or_insert(begun);
         let mut status = self.call.late(what);
@@ -280,14 +279,14 @@ impl<T, E> Call<T, E> {
         self.call.record.channel.runtime()
     }
 
-    /// Returns the domain of the call's channel, in which memory that it lends is registered.
+    /// Returns the domain of the call's channel, in which the call's lent memory is registered.
     pub(crate) fn domain(&self) -> &Domain {
         self.call.record.channel.domain()
     }
 }
 
 impl<T, E> Call<T, E> {
-    /// Fixes the deadline, counted from `begun`, for clones too; returns it.
+    /// Fixes and returns the deadline, counted from `begun`, for this call and its clones.
     pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
         let call = &mut self.call;
         let own = call.limit().and_then(|it| begun.checked_add(it));
@@ -299,7 +298,8 @@ impl<T, E> Call<T, E> {
 
 #[cfg(feature = "tower")]
 impl<T, E> Call<T, E> {
-    /// Returns whether the call can be made again: it sends no stream, which can be read only once.
+    /// Returns whether the call can be made again: it sends no stream, since a stream is read only
+    /// once.
     pub(crate) fn can_be_made_again(&self) -> bool {
         let extras = self.call.extras.as_ref();
         extras.is_none_or(|it| matches!(it.items, Items::None))
@@ -309,8 +309,8 @@ impl<T, E> Call<T, E> {
         self.call.record.method
     }
 
-    /// Makes the call, and its clones, a further attempt of one whose first attempt began then, and
-    /// whose last one `started` or not.
+    /// Makes this call and its clones a further attempt. `begun`: when the first attempt began;
+    /// `started`: whether the last attempt started.
     pub(crate) fn attempt_again(&mut self, begun: Instant, started: Started) {
         let extras = self.call.extras();
         extras.first_begun = Some(begun);
@@ -319,9 +319,8 @@ impl<T, E> Call<T, E> {
     }
 }
 
-/// A clone is the same call, to be made once more; its original was not polled. It cannot send the
-/// stream of the original, which is read only once: such a clone fails with [`Code::BadRequest`],
-/// as not started.
+/// A clone makes the same call once more; the original was not polled. A clone cannot send the
+/// original's stream, which is read only once: it fails with [`Code::BadRequest`], as not started.
 impl<T, E> Clone for Call<T, E> {
     fn clone(&self) -> Self {
         let call = &self.call;
@@ -356,7 +355,7 @@ impl AnyCall {
         self.extras.get_or_insert_default()
     }
 
-    /// Returns the time that the call may take from its first poll on.
+    /// Returns the time limit, which counts from the first poll on.
     fn limit(&self) -> Option<Duration> {
         match self.limit {
             Limit::OfChannel => self.record.channel.deadline,
@@ -365,7 +364,7 @@ impl AnyCall {
         }
     }
 
-    /// Sets the deadline to the earlier of both, and returns the time until then.
+    /// Sets the deadline to the earlier of the own and the inherited one; returns the time left.
     fn set_deadline(&mut self, now: Instant) -> Result<Option<Duration>> {
         let limit = self.limit();
         let own = limit.and_then(|it| now.checked_add(it));
@@ -384,7 +383,6 @@ impl AnyCall {
         }
     }
 
-    /// Returns the time until the deadline.
     fn time_left(&self) -> Option<Duration> {
         let deadline = self.deadline?;
         Some(deadline.saturating_duration_since(Instant::now()))
@@ -461,7 +459,7 @@ impl AnyCall {
         }
     }
 
-    /// Waits for a connection, if there is none. Then sends the items of the call.
+    /// Waits for a connection if there is none, then sends the call's items.
     #[inline]
     fn poll_begun(&mut self, cx: &mut Context<'_>) -> CallProgress {
         while self.state == State::Waiting {
@@ -500,7 +498,7 @@ impl AnyCall {
         CallProgress::Pending
     }
 
-    /// Polls a call that waits for the window, has a stream, or was woken for nothing.
+    /// Polls a call that waits for the window, has a stream, or was woken spuriously.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> CallProgress {
         let connection = self.connection.as_ref().expect("it has begun");
         let progress = connection.poll_call(self.key, cx.waker(), || Unsent {
@@ -522,10 +520,10 @@ impl AnyCall {
         }
     }
 
-    /// Waits for another connection, if the call may.
+    /// Waits for another connection if the call may wait; otherwise fails the call.
     fn handle_failure(&mut self, status: Status, cx: &mut Context<'_>) -> CallProgress {
         self.state = State::Done;
-        // The call waited for the window of a connection that takes no more calls.
+        // The call waited for the window of a connection that now takes no more calls.
         if self.may_wait(&status) {
             self.connection = None;
             self.wait();
@@ -534,8 +532,8 @@ impl AnyCall {
         CallProgress::Ended(Err(status))
     }
 
-    /// Takes the response of a call without streams, if there is one, and the time at which it
-    /// arrived: most calls are polled once to begin, and once to take it.
+    /// Takes the response of a call without streams, and the time at which the response arrived, if
+    /// it has. Most calls are polled once to begin, and once to take the response.
     #[inline]
     fn take_response(&mut self) -> Option<(u32, Bytes, Instant)> {
         if self.state != State::Begun {
@@ -546,7 +544,7 @@ impl AnyCall {
         Some(response)
     }
 
-    /// Turns the rest of the call into its stream of items.
+    /// Turns the call into its stream of received items.
     fn take_items(&mut self) -> ReceivedItems {
         self.state = State::Done;
         let connection = self.connection.take().expect("it has begun");
@@ -559,9 +557,9 @@ impl AnyCall {
         )
     }
 
-    /// Returns whether another connection may take a call that failed with this status: one that
-    /// there is, one that is being made for the first time, or a later one if the call waits for
-    /// it.
+    /// Returns whether another connection may take a call that failed with this status: the current
+    /// connection, the first connection while it is being made, or a later connection if the call
+    /// waits for one.
     fn may_wait(&self, status: &Status) -> bool {
         let codes = [Code::Draining, Code::ConnectionLost, Code::Unavailable];
         let passes = status.is_not_started() && codes.contains(&status.code());
@@ -583,7 +581,7 @@ impl AnyCall {
                 }
             };
             match deadline {
-                // The next step checks whether the deadline has passed.
+                // The next iteration checks whether the deadline has passed.
                 Some(deadline) => drop(timeout_at(deadline, connected).await),
                 None => connected.await,
             }
@@ -592,13 +590,13 @@ impl AnyCall {
         self.extras().waiting = Some(Box::pin(waiting));
     }
 
-    /// Returns the status of a call that waited in vain until its deadline.
+    /// Returns the status of a call that waited until its deadline and was not sent.
     fn late(&self, what: &'static str) -> Status {
         let late = Status::not_started(Code::DeadlineExceeded, what);
         self.record.late(late)
     }
 
-    /// Makes the status one of this call.
+    /// Adds this call's details to the status.
     fn describe(&self, status: &mut Status) {
         let (connection, extras) = (self.connection.as_deref(), self.extras.as_deref());
         if status.is_not_started() && extras.is_some_and(|it| it.may_have_run) {

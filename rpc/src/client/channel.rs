@@ -1,4 +1,4 @@
-//! The connections of a channel: the current one, and the next when it takes no more calls.
+//! The connections of a channel: the current one, and its replacement once it takes no more calls.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,11 @@ use crate::observe::{ChannelCounters, ChannelStats};
 use crate::status::{Code, Result, Started, Status};
 
 pub(crate) struct ChannelInner {
-    /// The connection that was made last. Before the first one: one that has ended.
+    /// The connection that was made last. Before the first connection: a placeholder that has
+    /// ended.
     current: Mutex<Arc<ClientConnection>>,
-    /// Notifies that another connection was made, that the first attempt has failed, or that no
-    /// connection will be made.
+    /// Notifies waiting tasks that another connection was made, that the first attempt has failed,
+    /// or that no connection will be made.
     changed: Notify,
     /// Whether no further connection will be made: the channel was closed, or its runtime has
     /// ended.
@@ -34,11 +35,11 @@ pub(crate) struct ChannelInner {
     pub(crate) counters: ChannelCounters,
     pub(super) connector: Arc<Connector>,
     backoff: Backoff,
-    /// Notifies the task that connects that it is to connect now.
+    /// Wakes the connecting task so that it connects now.
     hurry: Arc<Hurry>,
 }
 
-/// The wish that a channel connects now, and not after its pause, or its first call.
+/// A request that a channel connects now, without waiting for its pause or its first call.
 #[derive(Default)]
 struct Hurry {
     is_wished: AtomicBool,
@@ -51,7 +52,7 @@ impl Hurry {
         self.notify.notify_one();
     }
 
-    /// Waits until it is wished.
+    /// Waits until a connection is requested.
     async fn wished(&self) {
         while !self.is_wished.swap(false, Ordering::AcqRel) {
             self.notify.notified().await;
@@ -69,18 +70,18 @@ impl ChannelInner {
         &self.connector.hub.domain
     }
 
-    /// Returns the runtime in which it connects.
+    /// Returns the runtime in which the channel connects.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.connector.hub.runtime
     }
 
-    /// Waits until there is a connection that takes calls, or until none will be made any more, or
-    /// the server refuses this client.
+    /// Waits until a connection takes calls, until the channel will connect no more, or until the
+    /// server refuses this client.
     pub(crate) async fn ready(&self) {
         self.wait_until(&|| self.is_refused()).await;
     }
 
-    /// As [`ready`](Self::ready), but not after the first attempt to connect has failed.
+    /// Like [`ready`](Self::ready), but returns once the first attempt to connect has failed.
     pub(crate) async fn tried(&self) {
         self.wait_until(&|| self.has_tried()).await;
     }
@@ -97,8 +98,8 @@ impl ChannelInner {
         }
     }
 
-    /// Waits until a call would be sent at once, and reserves its room. `None`: the channel is
-    /// closed, or this `is_enough`.
+    /// Waits until a call would be sent at once, and reserves room for the call. `None`: the
+    /// channel is closed, or `is_enough` holds.
     pub(crate) async fn reserve(&self, is_enough: impl Fn() -> bool) -> Option<Reservation> {
         loop {
             self.wait_until(&is_enough).await;
@@ -117,8 +118,8 @@ impl ChannelInner {
         }
     }
 
-    /// Returns the address and the name of the server of this connection, or of the current one:
-    /// for errors.
+    /// Returns the address and the name of the server of `connection`, or else of the current
+    /// connection, for errors.
     pub(super) fn server(
         &self,
         connection: Option<&ClientConnection>,
@@ -151,29 +152,29 @@ impl ChannelInner {
         self.has_tried.load(Ordering::Acquire)
     }
 
-    /// Returns whether the server has refused this client, the last time that it was asked.
+    /// Returns whether the server refused this client at the last attempt to connect.
     pub(crate) fn is_refused(&self) -> bool {
         let is_refusal = |why: &Status| why.code() == Code::Unauthenticated;
         let current = self.current();
         current.with_machine(|machine| machine.why_ended().is_some_and(is_refusal))
     }
 
-    /// Has a lazy channel connect, if it has not begun to.
+    /// Makes a lazy channel connect, if it has not begun to.
     pub(crate) fn connect_at_first(&self) {
         if !self.has_tried() {
             self.hurry.wish();
         }
     }
 
-    /// Has the channel connect now, if it is not connected.
+    /// Makes the channel connect now, if it is not connected.
     pub(super) fn reconnect_now(&self) {
         if !self.is_open() {
             self.hurry.wish();
         }
     }
 
-    /// Looks the name up again, and moves to another address if the present one is not among those
-    /// of the name any more.
+    /// Looks the name up again, and moves to another address if the name has lost the present
+    /// address.
     pub(super) async fn refresh(&self) -> Result<()> {
         let addresses = self.connector.look_up().await?;
         let last = self.current();
@@ -200,7 +201,7 @@ impl ChannelInner {
         self.notify_changed();
     }
 
-    /// The wakers of the waiting tasks are the program's.
+    /// Runs the program's wakers, which may panic.
     fn notify_changed(&self) {
         caught("a waker", || self.changed.notify_waiters());
     }
@@ -217,7 +218,7 @@ impl ChannelInner {
         Ok(inner)
     }
 
-    /// Connects when that is needed for the first time, and keeps connected from then on.
+    /// Connects at the first use, and keeps connected from then on.
     pub(super) fn open_lazily(
         connector: Connector,
         backoff: Backoff,
@@ -253,15 +254,14 @@ impl ChannelInner {
         inner
     }
 
-    /// Makes a connection the current one. Returns false if the channel was closed meanwhile, and
-    /// the connection with it.
+    /// Makes a connection the current one. Returns false if the channel was closed meanwhile; then
+    /// the connection is closed too.
     fn replace(&self, connection: &Arc<ClientConnection>) -> bool {
         // The old connection is dropped without the lock.
         let mut last = None;
         {
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            // Checked under the lock: closing the channel also ends the connection that is current
-            // then.
+            // Checked under the lock, since closing the channel also ends its current connection.
             if !self.is_closed() {
                 last = Some(std::mem::replace(&mut *current, Arc::clone(connection)));
             }
@@ -276,14 +276,14 @@ impl ChannelInner {
         true
     }
 
-    /// Notes that an attempt has failed: calls fail with this reason from now on.
+    /// Records that an attempt has failed: calls fail with this reason from now on.
     fn note_failure(&self, status: &Status) {
         let is_refusal = status.code() == Code::Unauthenticated;
         let why = match status.code() {
             Code::Unavailable | Code::Unauthenticated => {
                 status.clone().with_started(Started::NotStarted)
             }
-            // The server has rejected the connection, and no call.
+            // The server rejected the connection; it refused no call.
             _ => Status::not_started(Code::Unavailable, status.reason()),
         };
         self.current().with_machine(|machine| machine.explain(&why));
@@ -356,7 +356,7 @@ async fn keep_connected(channel: Weak<ChannelInner>) {
         else {
             return;
         };
-        // A server that accepts connections only to end them is not asked again without a pause.
+        // Pause before reconnecting to a server that accepts connections only to end them.
         let is_short = |at: Instant| backoff.is_within_first(at.elapsed());
         if failures == 0 && connected.is_some_and(is_short) {
             failures = 1;
@@ -398,8 +398,8 @@ async fn keep_connected(channel: Weak<ChannelInner>) {
     }
 }
 
-/// Draws the number that shortens a pause, from the domain, whose seed a test may have chosen.
+/// Draws the random number that shortens a pause. A test may have chosen the domain's seed.
 pub(crate) fn random_of(domain: &Domain) -> u64 {
-    // Without random numbers all pauses are of their full length.
+    // Without random numbers, pauses have their full length.
     domain.random_number().unwrap_or(0)
 }

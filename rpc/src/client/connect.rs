@@ -1,4 +1,4 @@
-//! Connecting: from a target to its addresses, and to the first of them that answers.
+//! Connects to the first of a target's addresses that answers.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -24,16 +24,16 @@ pub(crate) struct Connector {
     pub(super) hub: Hub<ClientConnection>,
     pub(super) target: Target,
     pub(super) resolver: Box<dyn DynResolve>,
-    /// The time limit of an attempt, and of looking the name up.
+    /// The time limit of an attempt to connect, and of a lookup of the name.
     pub(super) time_limit: Duration,
-    /// The addresses that were found last, which are tried if the name cannot be looked up.
+    /// The addresses that the last lookup found, which are tried if the next lookup fails.
     pub(super) known: Mutex<Vec<SocketAddr>>,
     /// Number of connections that ended with an error.
     pub(super) losses: Arc<AtomicU64>,
 }
 
 impl Connector {
-    /// Looks the target's addresses up, in the order in which they are to be tried.
+    /// Looks up the target's addresses, in the order in which to try them.
     pub(super) async fn look_up(&self) -> Result<Vec<SocketAddr>> {
         let looking_up = self.target.look_up(&*self.resolver);
         let found = match timeout(self.time_limit, looking_up).await {
@@ -51,7 +51,7 @@ impl Connector {
         Ok(found)
     }
 
-    /// Returns the addresses that were found last.
+    /// Returns the addresses that the last lookup found.
     pub(super) fn known(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,8 +71,8 @@ impl Connector {
         self.connect_to_any(&addresses).await
     }
 
-    /// Tries the addresses as RFC 8305 says: the next one when an attempt has failed, or has
-    /// remained unanswered for a while, beside those that are under way.
+    /// Tries the addresses as RFC 8305 says: starts the next attempt when one has failed, or has
+    /// remained unanswered for a while; earlier attempts continue.
     pub(super) async fn connect_to_any(
         &self,
         addresses: &[SocketAddr],
@@ -137,7 +137,7 @@ impl Connector {
     }
 }
 
-/// An attempt to connect, which is forgotten if it fails or is given up.
+/// An attempt to connect, which is removed from the hub if it fails or is given up.
 struct Attempt<'a>(&'a Hub<ClientConnection>, EndpointId);
 
 impl Drop for Attempt<'_> {
@@ -146,8 +146,8 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Returns which of the failures to report: the answer of a server is worth more than the lack of
-/// one.
+/// Returns which of two failures to report: a server's answer is reported rather than the lack of
+/// an answer.
 fn more_telling(before: Option<Status>, now: Status) -> Status {
     match before {
         Some(before) if before.code() != Code::Unavailable => before,
@@ -155,8 +155,8 @@ fn more_telling(before: Option<Status>, now: Status) -> Status {
     }
 }
 
-/// Returns the addresses, each once, in the order of RFC 8305: families alternate, beginning with
-/// that of the preferred address.
+/// Returns each address once, in the order of RFC 8305: families alternate, beginning with the
+/// preferred address's family.
 fn in_order(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let mut seen = BTreeSet::new();
     let once = addresses.iter().filter(|it| seen.insert(**it)).copied();

@@ -1,5 +1,4 @@
-//! A client's connection: the protocol machine, together with the endpoint, lock, wakers and clock
-//! that it needs.
+//! A client's connection: the protocol machine, and the machine's endpoint, lock, wakers and clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -33,11 +32,11 @@ pub(super) const RUNTIME_ENDED: &str = "the runtime in which the channel was con
 /// The parameters of a call that is about to begin.
 pub(crate) struct NewCall {
     pub(crate) method: u32,
-    /// The codec of its arguments.
+    /// The codec of the call's arguments.
     pub(crate) codec: Option<CodecName>,
-    /// The time that it has left.
+    /// The time left until the deadline.
     pub(crate) budget_us: u32,
-    /// Bytes of its body, if the body is sent by reference.
+    /// Length of the call's body in bytes, if the body is sent by reference.
     pub(crate) body_len: u64,
     pub(crate) deadline: Option<Instant>,
     pub(crate) streams: Streams,
@@ -58,20 +57,20 @@ pub(crate) struct ClientConnection {
     losses: Arc<AtomicU64>,
     state: Mutex<State>,
     reading: ReadingCheck,
-    /// Room for responses that are read out of the server's memory.
+    /// Room for responses that are read from the server's memory.
     bodies: BodyRoom,
-    /// The runtime in which the connection's messages are read. The clock runs there too, and not
-    /// in the runtime of the first call, which may end before the others.
+    /// The runtime in which the connection's messages are read. The clock also runs there, since
+    /// the runtime of the first call may end before the other calls.
     runtime: Handle,
     /// Notifies the clock of an earlier deadline.
     earlier: Arc<Notify>,
     /// Notifies the task that reconnects that this connection takes no new calls.
     pub(crate) closing: Notify,
-    /// Notifies services that wait for room that a slot is free, or that none will be.
+    /// Notifies services that wait for room that a slot is free, or that no slot will be.
     pub(crate) freed: Notify,
 }
 
-/// Room for one call, until it is dropped.
+/// Reserves room for one call until it is dropped.
 pub(crate) struct Reservation(Arc<ClientConnection>);
 
 impl Reservation {
@@ -90,12 +89,11 @@ impl Drop for Reservation {
 
 struct State {
     machine: ClientMachine<Waker>,
-    /// Requests of callers that were woken together, while they are gathered.
+    /// Requests that are gathered into one message, of callers that were woken together.
     gathered: BatchBuf,
     gathers: bool,
     /// Number of calls for which services have reserved room.
     reserved: usize,
-    /// Whether a service waits for room.
     is_room_wanted: bool,
     /// The time at which the last message was read.
     read_at: Instant,
@@ -179,11 +177,11 @@ impl ClientConnection {
         state.machine.open() + state.reserved
     }
 
-    /// Begins a call, and sends its request if there is room in the window; if not, the task is
-    /// woken when there is.
+    /// Begins a call, and sends its request if the window has room; otherwise the task is woken
+    /// when the window has room.
     ///
     /// # Errors
-    /// The reason why the call cannot be made; it has not started.
+    /// The reason why the call cannot be made; the call has not started.
     #[inline]
     pub(crate) fn begin(
         self: &Arc<Self>,
@@ -213,7 +211,7 @@ impl ClientConnection {
         Ok(key)
     }
 
-    /// Has the clock check deadlines at `next`.
+    /// Makes the clock check deadlines at `next`.
     #[cold]
     fn arm(self: &Arc<Self>, mut state: MutexGuard<'_, State>, next: Option<Time>) {
         state.armed = next;
@@ -226,8 +224,9 @@ impl ClientConnection {
         self.earlier.notify_one();
     }
 
-    /// A client sends everything under the lock, so that a cancellation is always between its
-    /// call's request and the next request in the same slot, whichever threads they come from.
+    /// Sends a request under the lock, as a client sends everything, so that a cancellation is
+    /// always between its call's request and the next request in the same slot, even across
+    /// threads.
     #[inline]
     fn send_request(
         &self,
@@ -243,8 +242,8 @@ impl ClientConnection {
         })
     }
 
-    /// Sends a frame in the order of the calls, alone or gathered with others. Called under the
-    /// lock.
+    /// Sends a frame in the order of the calls, alone or gathered with other frames. Called under
+    /// the lock.
     #[inline]
     fn send(&self, state: &mut State, frame: &mut FrameBuf) -> Result<(), Error> {
         if state.gathers && !state.gathered.has_room(frame.len()) {
@@ -255,7 +254,7 @@ impl ClientConnection {
             return send(&self.endpoint, frame);
         }
         state.gathered.push(frame);
-        // The next call has the memory while it is in the processor's cache.
+        // Frees the memory, so that the next call uses it while it is in the processor's cache.
         *frame = FrameBuf::default();
         if state.gathered.is_due() && !shares_processor(&self.endpoint) {
             self.send_gathered(state);
@@ -263,7 +262,7 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Sends the gathered frames. Called under the lock. If that fails, the connection is lost.
+    /// Sends the gathered frames. Called under the lock. If sending fails, the connection is lost.
     fn send_gathered(&self, state: &mut State) {
         if !state.gathered.message().is_empty() {
             self.reading.count_message();
@@ -272,8 +271,8 @@ impl ClientConnection {
     }
 
     /// Calls `act` under the lock, with the task registered to be woken when the call progresses.
-    /// Wakers are cloned and dropped without the lock: their code is the runtime's, and may call
-    /// back.
+    /// Wakers are cloned and dropped without the lock: a waker runs the runtime's code, which may
+    /// call back.
     fn watched<R>(&self, key: CallKey, task: &Waker, act: impl FnOnce(&mut State) -> R) -> R {
         let mut other = None;
         loop {
@@ -293,7 +292,7 @@ impl ClientConnection {
         }
     }
 
-    /// Takes the response of a call without streams, if there is one, with the time at which the
+    /// Takes the response of a call without streams, if it has arrived, and the time at which the
     /// last message was read.
     #[inline]
     pub(crate) fn take_response(&self, key: CallKey) -> Option<(u32, Bytes, Instant)> {
@@ -302,8 +301,8 @@ impl ClientConnection {
         Some((code, body, state.read_at))
     }
 
-    /// Returns the call's progress. Sends the call's request if it was waiting and it is its turn,
-    /// and the credit for an item that was read.
+    /// Returns the call's progress. Sends the call's request if the request was waiting and the
+    /// window now admits it, and the credit for an item that was read.
     pub(crate) fn poll_call<'f>(
         &self,
         key: CallKey,
@@ -316,7 +315,7 @@ impl ClientConnection {
             match progress {
                 CallProgress::Send(call) => {
                     let request = request();
-                    // The time that it has waited for the window is deducted.
+                    // The time that the call has waited for the window is deducted.
                     let left = request.deadline;
                     let left = left.map(|it| it.saturating_duration_since(Instant::now()));
                     let head = head_of(call, request.method, left.map_or(0, budget_us));
@@ -336,7 +335,7 @@ impl ClientConnection {
         })
     }
 
-    /// Sends an item of the call; the task is woken when there is credit for it.
+    /// Sends an item of the call; without credit, the task is woken when there is credit.
     ///
     /// # Errors
     /// The item is larger than a frame.
@@ -356,7 +355,7 @@ impl ClientConnection {
                 return Ok(ItemSending::NoCredit(frame));
             };
             write_item_head(&mut frame, call);
-            // If this fails, the connection is lost, and the call's end is on its way.
+            // If sending fails, the connection is lost, and the call's end follows.
             let sent = match state.gathers {
                 true => self.send(state, &mut frame).map(|()| ItemSending::Sent),
                 false => {
@@ -368,7 +367,7 @@ impl ClientConnection {
         })
     }
 
-    /// Ends the stream that the call sends.
+    /// Ends the call's outgoing stream.
     pub(crate) fn end_items(&self, key: CallKey) {
         let state = &mut *self.lock();
         if let Some(call) = state.machine.end_items(key) {
@@ -376,7 +375,8 @@ impl ClientConnection {
         }
     }
 
-    /// Sends a frame without a body. Called under the lock. If that fails, the connection is lost.
+    /// Sends a frame without a body. Called under the lock. If sending fails, the connection is
+    /// lost.
     fn send_bare(&self, state: &mut State, frame: &[u8; HEADER_LEN]) {
         let _ = self.send(state, &mut FrameBuf::from_slice(frame));
     }
@@ -399,7 +399,7 @@ impl ClientConnection {
     fn cancel(&self, state: &mut State, calls: impl IntoIterator<Item = CallId>) {
         for call in calls {
             let mut frame = FrameBuf::from_slice(&encode_cancel(call));
-            // If this fails, the connection is lost.
+            // If sending fails, the connection is lost.
             let _ = match state.gathers {
                 true => self.send(state, &mut frame),
                 false => {
@@ -426,13 +426,13 @@ impl ClientConnection {
         next.map(Instant::from_std)
     }
 
-    /// Sends the gathered frames, then closes the connection without waiting for it.
+    /// Sends the gathered frames, then starts closing the connection.
     fn close(&self) {
         self.flush();
         close(&self.endpoint);
     }
 
-    /// Handles a frame, under the lock. Work to be done without it is put into `after`.
+    /// Handles a frame, under the lock. Puts work that must run without the lock into `after`.
     #[inline]
     fn handle(
         &self,
@@ -495,8 +495,8 @@ impl ClientConnection {
         }
     }
 
-    /// Reads the body of a response, whether or not its caller polls: the server keeps it until it
-    /// is read.
+    /// Reads the body of a response, even if its caller does not poll: the server keeps the body
+    /// until it is read.
     async fn fetch_body(self: Arc<Self>, call: CallId, region: RemoteRegion) {
         let read = async {
             let room = self.bodies.reserve(region.len).await?;
@@ -519,7 +519,7 @@ impl ClientConnection {
         self.notify_freed(freed);
     }
 
-    /// Notifies services of a free slot or a larger window, or that there will be no more slots.
+    /// Notifies services of a free slot or a larger window, or that no more slots will be free.
     fn notify_freed(&self, freed: Freed) {
         if freed.is_room_wanted {
             self.notify_room();
@@ -529,7 +529,7 @@ impl ClientConnection {
         }
     }
 
-    /// Takes no more calls, and ends when those that are open have: the channel has another
+    /// Stops taking calls, and ends when the open calls have ended: the channel has another
     /// connection.
     pub(super) fn retire(&self) {
         let mut wake = Vec::new();
@@ -551,7 +551,7 @@ impl ClientConnection {
         self.notify_room();
     }
 
-    /// The wakers of the waiting tasks are the program's.
+    /// Runs the program's wakers, which may panic.
     fn notify_room(&self) {
         caught("a waker", || self.freed.notify_waiters());
     }
@@ -562,11 +562,11 @@ impl ClientConnection {
 pub(crate) struct Woken {
     /// Number of callers that were woken.
     woken: usize,
-    /// Callers to be woken after a message.
+    /// Wakers of callers, to wake after a message.
     wake: Vec<Waker>,
 }
 
-/// Work that follows a message and is done without the lock, beside waking callers.
+/// Work that follows a message and runs without the lock, in addition to waking callers.
 #[derive(Default)]
 struct Aftermath {
     /// Responses whose bodies must be read.
@@ -575,7 +575,8 @@ struct Aftermath {
     is_closing: bool,
 }
 
-/// Work that follows when slots may have become free, beside waking callers; done without the lock.
+/// Work without the lock that follows when slots may have become free, in addition to waking
+/// callers.
 struct Freed {
     is_room_wanted: bool,
     is_drained: bool,
@@ -601,7 +602,7 @@ impl Connection for ClientConnection {
         &self.endpoint
     }
 
-    /// Callers are woken once the whole message is handled.
+    /// Wakes callers once the whole message is handled.
     fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn<Woken>) {
         let mut after = Aftermath::default();
         let (handled, freed) = {
@@ -671,8 +672,8 @@ impl Drop for ClientConnection {
     }
 }
 
-/// One task per connection, which sleeps until the earliest deadline that it knew when it last
-/// checked: a call needs no timer of its own.
+/// One task per connection sleeps until the earliest deadline known at its last check, so that a
+/// call needs no timer of its own.
 async fn watch_deadlines(connection: Weak<ClientConnection>, earlier: Arc<Notify>) {
     loop {
         // The connection is not held while the task sleeps, so that it ends with its channel.

@@ -23,7 +23,7 @@ use crate::streaming::Streaming;
 pub struct ReceivedItems {
     /// `None` once the call has ended.
     call: Option<(Arc<ClientConnection>, CallKey)>,
-    /// With the stream that it sends, and the request, if that is by reference.
+    /// The call's outgoing stream, and its request if the request is sent by reference.
     extras: Option<Box<Extras>>,
     record: CallRecord,
     deadline: Option<Instant>,
@@ -45,7 +45,7 @@ impl ReceivedItems {
         }
     }
 
-    /// Makes the status one of this call, which was on this connection.
+    /// Adds this call's details to the status; the call was on `connection`.
     fn describe(&self, status: &mut Status, connection: Option<&ClientConnection>) {
         let extras = self.extras.as_deref();
         (self.record).describe(status, connection, extras, self.deadline);
@@ -55,7 +55,8 @@ impl ReceivedItems {
         let Some((connection, key)) = &self.call else {
             return Poll::Ready(None);
         };
-        // First, so that a server that always has an item cannot delay it.
+        // Polls the outgoing stream first, so that a server that always has an item cannot delay
+        // it.
         if let Some(extras) = &mut self.extras
             && let Items::Pump(pump) = &mut extras.items
             && let Err(mut status) = pump.poll(connection, *key, cx)
@@ -85,7 +86,7 @@ impl ReceivedItems {
     }
 
     /// Revokes access to lent memory, then cancels the call. `why`: the reason; `None`: the caller
-    /// drops it.
+    /// dropped the stream.
     fn give_up(&mut self, why: Option<&mut Status>) {
         self.drop_lent();
         if let Some((connection, key)) = self.call.take() {

@@ -93,7 +93,7 @@ impl<T, E: From<Status> + CallFailure, L: Loan> sealed::Description for LendingC
         LendingCall::fail_late(self, what, begun)
     }
 
-    /// Its memory is the layers', and is freed with what they hold.
+    /// A layer has the call, and its memory with it; the layer frees the memory.
     fn overdue(&self) -> sealed::Overdue<Self::Error> {
         sealed::Overdue {
             record: self.record(),
@@ -116,20 +116,19 @@ mod sealed {
 
         /// Returns the runtime of the call's channel.
         fn runtime(&self) -> &Handle;
-        /// Fixes the deadline, counted from `begun`; returns it.
+        /// Fixes the deadline, counted from `begun`, and returns it.
         fn fix_deadline(&mut self, begun: Instant) -> Option<Instant>;
-        /// Ends the call, which has waited in vain since `begun` until its deadline.
+        /// Ends the call, which has waited since `begun` until its deadline and was not sent.
         fn fail_late(self, what: &'static str, begun: Instant) -> Self::Error;
-        /// Returns what ends the call when layers keep it beyond its deadline.
+        /// Returns the value that fails the call when layers keep it beyond its deadline.
         fn overdue(&self) -> Overdue<Self::Error>;
-        /// Makes the call, and its clones, a further attempt of one whose first attempt began then,
-        /// and whose last one `started` or not.
+        /// Makes the call and its clones a further attempt. `begun`: when the first attempt began;
+        /// `started`: whether the last attempt started.
         #[cfg(feature = "tower")]
         fn attempt_again(&mut self, begun: Instant, started: crate::status::Started);
-        /// Returns whether a clone can be made: the call sends no stream, which is read only once.
+        /// Returns whether a clone can make the call again: a stream can be sent only once.
         #[cfg(feature = "tower")]
         fn can_be_made_again(&self) -> bool;
-        /// Returns the call's method.
         #[cfg(feature = "tower")]
         fn method(&self) -> &'static crate::method::Method;
         /// Returns the domain of the call's channel.
@@ -137,7 +136,7 @@ mod sealed {
         fn domain(&self) -> &tokio_fabric::Domain;
     }
 
-    /// What is needed of a call to fail it when layers have it.
+    /// The parts of a call that are needed to fail it while a layer holds the call.
     #[allow(missing_debug_implementations, reason = "it is not public")]
     pub struct Overdue<E> {
         pub(in crate::client) record: CallRecord,
@@ -229,14 +228,14 @@ impl<S> fmt::Debug for LayeredPath<S> {
 /// A call that will pass through a service.
 ///
 /// Awaiting it waits until a clone of the service is ready, makes the call, and returns the
-/// service's response. The call's deadline runs from the first poll, so that it covers the wait: a
-/// call that gets no service until then fails with [`Code::DeadlineExceeded`], as not started. Its
-/// error names the server of the client's own channel, and why that is not connected if it is not.
-/// A call that layers keep beyond its deadline, as one that queues calls may, ends 100 ms later, as
-/// possibly run; memory that it lends is then freed, and does not come back.
+/// service's response. The call's deadline runs from the first poll, so that it covers the wait. If
+/// the service is not ready by then, the call fails with [`Code::DeadlineExceeded`], as not
+/// started; the error names the server of the client's own channel, and why that channel is not
+/// connected if it is not. A call that layers keep beyond its deadline, for instance in a queue,
+/// ends 100 ms later, as possibly run; memory that the call lends is then freed, and does not come
+/// back.
 ///
-/// # Cancel safety
-/// Dropping the future cancels the call, unless a layer decouples the two.
+/// # Cancel safety Dropping the future cancels the call, unless a layer runs the call elsewhere.
 #[must_use = "nothing is called until this is awaited"]
 pub struct LayeredCall<S, C> {
     service: S,
@@ -245,9 +244,9 @@ pub struct LayeredCall<S, C> {
 
 impl<S, C> LayeredCall<S, C> {
     /// Configures the call, which is a [`Call`](crate::Call) or a
-    /// [`LendingCall`](crate::LendingCall): its deadline, its metadata. A service has to take the
-    /// kind of call that the method returns; layers that may make a call twice take a
-    /// `LendingCall` if its memory can be cloned, as `Bytes` that are lent for reading.
+    /// [`LendingCall`](crate::LendingCall): its deadline, its metadata. A service must take the
+    /// kind of call that the method returns. Layers that may make a call twice take a `LendingCall`
+    /// only if its memory can be cloned, such as `Bytes` lent for reading.
     pub fn with(mut self, set: impl FnOnce(C) -> C) -> Self {
         self.call = set(self.call);
         self

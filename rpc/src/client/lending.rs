@@ -33,7 +33,7 @@ mod sealed {
         fn lend(&mut self, domain: &Domain) -> Result<LentRegions, Error>;
         /// Becomes ready once no peer can access any piece.
         fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<()>;
-        /// Takes the buffers that were returned; `None` if one is lost.
+        /// Takes the buffers that were returned; `None` if any buffer is lost.
         fn take(&mut self) -> Option<Self::Buffers>;
     }
 }
@@ -123,7 +123,7 @@ tuple!(A 0, B 1, C 2, D 3);
 /// # Ok(()) }
 /// ```
 ///
-/// A loop that makes the call again where that is safe and useful, with the memory that came back:
+/// This loop makes the call again with the returned memory, where that is safe and useful:
 ///
 /// ```
 /// # use tokio_fabric_rpc::{Code, Cx, Lend, Pull, Result, service};
@@ -153,7 +153,7 @@ pub struct FailedCall<B, E = Status> {
 }
 
 impl<B, E> FailedCall<B, E> {
-    /// The error of a call whose memory does not come back.
+    /// Creates the error of a call whose memory does not come back.
     pub(super) fn without_buffers(error: E) -> FailedCall<B, E> {
         let buffers = None;
         FailedCall { error, buffers }
@@ -169,8 +169,8 @@ impl<B, E> FailedCall<B, E> {
         self.error
     }
 
-    /// The error and the memory. `None` only if the domain's driver has ended while it was using
-    /// the memory, or if a layer has kept the call beyond its deadline, and the memory with it.
+    /// The error and the memory. The memory is `None` only if the domain's driver has ended while
+    /// using it, or if a layer has kept the call and its memory beyond the deadline.
     pub fn into_parts(self) -> (E, Option<B>) {
         (self.error, self.buffers)
     }
@@ -214,7 +214,7 @@ impl<B, E: fmt::Display> fmt::Display for FailedCall<B, E> {
     }
 }
 
-/// Shows whether there is memory, never its bytes, which are the user's.
+/// Shows whether there is memory, but not the bytes, which are the user's.
 impl<B, E: fmt::Debug> fmt::Debug for FailedCall<B, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FailedCall")
@@ -229,7 +229,7 @@ impl<B, E: fmt::Debug + fmt::Display> std::error::Error for FailedCall<B, E> {}
 /// A call that lends memory.
 ///
 /// Awaiting it returns the result and the memory. It has the settings of a [`Call`]. It can be
-/// cloned if the memory is shared: `Bytes`, `Arc<[u8]>`, or static, lent for reading.
+/// cloned if the memory is shared (`Bytes`, `Arc<[u8]>`) or static, and lent for reading.
 #[must_use = "nothing is called until this is awaited"]
 pub struct LendingCall<T, E, L> {
     call: Call<T, E>,
@@ -267,7 +267,6 @@ impl<T, E: From<Status> + CallFailure, L: Loan> LendingCall<T, E, L> {
         self.call.can_be_made_again()
     }
 
-    /// Returns the call's method.
     #[cfg(feature = "tower")]
     pub(crate) fn method(&self) -> &'static Method {
         self.call.method()
@@ -289,8 +288,8 @@ impl<T, E: From<Status> + CallFailure, L: Loan> LendingCall<T, E, L> {
         self.call.record()
     }
 
-    /// Ends the call, which has waited in vain until its deadline; see [`Call::late`]. Its memory
-    /// was not lent.
+    /// Ends the call, which waited until its deadline and was not sent; see [`Call::late`]. Its
+    /// memory was not lent.
     pub(super) fn fail_late(
         mut self,
         what: &'static str,
@@ -333,7 +332,7 @@ impl<T, E: From<Status> + CallFailure, L: Loan> LendingCall<T, E, L> {
     }
 }
 
-/// A clone is the same call, to be made once more, with the same memory.
+/// A clone makes the same call once more, with the same memory.
 impl<T, E, L: Clone> Clone for LendingCall<T, E, L> {
     fn clone(&self) -> Self {
         LendingCall {
@@ -381,9 +380,9 @@ enum State<T, E> {
 /// The future of a call that lends memory; it returns the result and the memory.
 ///
 /// # Cancel safety
-/// Dropping the future first refuses peers all further access to the memory, then cancels the call.
-/// The memory is freed when the system does not use it any more; [`cancel`](Self::cancel) returns
-/// it.
+/// Dropping the future first revokes the peers' access to the memory, then cancels the call. The
+/// memory is freed once the system no longer uses it; [`cancel`](Self::cancel) returns the memory
+/// instead.
 #[must_use = "dropped, the call is cancelled"]
 pub struct LendingFuture<T, E, L> {
     // The order matters: access to lent memory is revoked before the call is cancelled.
@@ -394,9 +393,9 @@ pub struct LendingFuture<T, E, L> {
 impl<T, E, L> Unpin for LendingFuture<T, E, L> {}
 
 impl<T, E, L: Loan> LendingFuture<T, E, L> {
-    /// Cancels the call, and returns the memory as soon as no peer can access it any more, which
-    /// does not depend on the peer. `None` if the result was returned before, or the domain's
-    /// driver has ended while it was using the memory.
+    /// Cancels the call, and returns the memory as soon as no peer can access it, however the peer
+    /// behaves. `None` if the result was returned before, or if the domain's driver has ended while
+    /// using the memory.
     ///
     /// ```
     /// use std::time::Duration;
@@ -425,7 +424,7 @@ impl<T, E, L: Loan> LendingFuture<T, E, L> {
     pub async fn cancel(mut self) -> Option<L::Buffers> {
         poll_fn(|cx| {
             let returned = self.loan.poll_return(cx);
-            // Access was revoked first.
+            // `poll_return` has revoked access already.
             self.state = State::Done;
             returned
         })
@@ -435,7 +434,7 @@ impl<T, E, L: Loan> LendingFuture<T, E, L> {
 }
 
 impl<T, E: From<Status> + CallFailure, L> LendingFuture<T, E, L> {
-    /// Adds room that was reserved for the call.
+    /// Holds the room reserved for the call.
     pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
         self.state = match self.state {
             State::Calling(call) => State::Calling(call.holding(reserved)),

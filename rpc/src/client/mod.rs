@@ -49,8 +49,7 @@ pub(crate) use service::until;
 use target::{DynResolve, SystemResolver};
 pub use target::{Resolve, Target};
 
-/// Largest number of endpoints of a channel's domain at a time, including the one that has just
-/// ended.
+/// Largest number of endpoints of a channel's domain at a time, including one that has just ended.
 const ENDPOINTS_MAX: usize = 64;
 
 /// A connection to a server, shared by any number of clients of its services. Clones refer to the
@@ -63,8 +62,8 @@ const ENDPOINTS_MAX: usize = 64;
 /// started, unless they [wait](Call::wait_for_ready). No call is sent twice. The connection is
 /// closed when the last clone is dropped and the last call has completed.
 ///
-/// Calls may be awaited in any runtime. The channel belongs to the one in which it was connected:
-/// when that ends, so do the connection and all calls.
+/// Calls may be awaited in any runtime. The channel belongs to the runtime in which it was
+/// connected: when that runtime ends, the connection and all calls end.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Channel, Cx, Result, Server, service};
@@ -92,13 +91,12 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Connects to a server, with the default settings: to an address, or to a name such as
-    /// `"cache-2:7901"`.
+    /// Connects to a server, given an address or a name such as `"cache-2:7901"`, with the default
+    /// settings.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] if there is no server at any of the addresses: at once if it is
-    /// refused, or 10 s after the last of them was tried; the server's status if it rejects the
-    /// connection.
+    /// [`Code::Unavailable`] if no address has a server: at once if the connections are refused, or
+    /// 10 s after the last address was tried; the server's status if it rejects the connection.
     ///
     /// # Cancel safety
     /// If the future is dropped, the attempt is given up.
@@ -134,13 +132,13 @@ impl Channel {
         self.inner.current().endpoint.peer_addr()
     }
 
-    /// The domain of its connections.
+    /// The domain of the channel's connections.
     pub fn domain(&self) -> &Domain {
         self.inner.domain()
     }
 
-    /// Waits until there is a connection to a server that is not draining, or until there will be
-    /// none: the channel was closed, or its runtime has ended. Then calls fail at once.
+    /// Waits for a connection to a server that is not draining. Also returns if there will be none,
+    /// because the channel was closed or its runtime has ended; calls then fail at once.
     ///
     /// # Cancel safety
     /// Cancel safe: waiting changes nothing.
@@ -148,18 +146,18 @@ impl Channel {
         self.inner.ready().await;
     }
 
-    /// Connects now if the channel is between two attempts to connect, or has not begun to; the
-    /// pauses begin anew. For a program that learns that a server is back.
+    /// Connects now if the channel pauses between attempts or has not begun to connect; restarts
+    /// the pauses. For a program that learns that a server is back.
     pub fn reconnect_now(&self) {
         self.inner.reconnect_now();
     }
 
-    /// Looks the target's name up again. If the address of the present connection is not among its
-    /// addresses any more, the channel connects to one of them; the old connection takes no more
-    /// calls, and ends when those that are outstanding have ended. No call fails by this.
+    /// Looks the target's name up again. If the name no longer has the address of the present
+    /// connection, the channel connects to another of its addresses; the old connection takes no
+    /// more calls, and ends when its outstanding calls have ended. No call fails by this.
     ///
-    /// A channel looks the name up by itself whenever it reconnects, so this is only needed for a
-    /// server that goes on running at an address that is not to be used any more.
+    /// A channel looks the name up by itself whenever it reconnects. Call this only to leave a
+    /// server that keeps running at an address that must not be used any more.
     ///
     /// # Errors
     /// [`Code::Unavailable`] if the name cannot be looked up, or none of its addresses answers. The
@@ -177,8 +175,7 @@ impl Channel {
         self.inner.current().with_machine(|it| it.has_room())
     }
 
-    /// Calls of the current connection that have not been answered, including those that were
-    /// cancelled.
+    /// Unanswered calls of the current connection, including cancelled calls.
     pub fn open_calls(&self) -> usize {
         self.inner.current().with_machine(|it| it.open())
     }
@@ -188,8 +185,8 @@ impl Channel {
         self.inner.stats()
     }
 
-    /// Closes the connection for all clones of the channel, which does not reconnect: outstanding
-    /// calls fail with [`Code::ConnectionLost`].
+    /// Closes the connection for all clones of the channel; the channel does not reconnect.
+    /// Outstanding calls fail with [`Code::ConnectionLost`].
     ///
     /// # Cancel safety
     /// Once the future has been polled, the channel closes even if the future is dropped.
@@ -197,7 +194,7 @@ impl Channel {
         self.inner.set_closed();
         let connection = self.inner.current();
         connection.closing.notify_one();
-        // The result says no more than that the connection has ended.
+        // The result only says that the connection has ended.
         let _ = connection.endpoint.shutdown().await;
     }
 }
@@ -257,10 +254,10 @@ impl ChannelBuilder {
         self
     }
 
-    /// Uses this domain, which is open, instead of opening one; [`fabric`](Self::fabric) is then to
-    /// be its fabric. Channels and servers may share one. A domain with
-    /// [`Driver::Local`](tokio_fabric::Driver::Local) is used so, within the `local::block_on` that
-    /// runs it; calls are then made, and handlers run, on that thread.
+    /// Uses this open domain instead of opening one; [`fabric`](Self::fabric) must then be the
+    /// domain's fabric. Channels and servers may share a domain. A domain with
+    /// [`Driver::Local`](tokio_fabric::Driver::Local) must be passed this way, within the
+    /// `local::block_on` that runs it; calls are then made, and handlers run, on that thread.
     pub fn in_domain(mut self, domain: &Domain) -> Self {
         let domain = domain.clone();
         self.open_domain = Some(Box::new(|_| Ok(domain)));
@@ -273,27 +270,28 @@ impl ChannelBuilder {
         self
     }
 
-    /// Connects only to a server that proves that it has this key, and proves it to the server
-    /// ([`Server::auth_key`](crate::Server::auth_key)).
+    /// Connects only to a server that proves that it has this key; the channel proves the same to
+    /// the server ([`Server::auth_key`](crate::Server::auth_key)).
     pub fn auth_key(mut self, key: AuthKey) -> Self {
         (self.endpoints.auth_key, self.endpoints.key_name) = (Some(key), None);
         self
     }
 
     /// As [`auth_key`](Self::auth_key), with the name by which the server finds the key
-    /// ([`Server::named_auth_key`](crate::Server::named_auth_key)): 1 to 32 bytes, which are sent.
+    /// ([`Server::named_auth_key`](crate::Server::named_auth_key)). The name has 1 to 32 bytes, and
+    /// is sent.
     pub fn named_auth_key(mut self, name: impl Into<Arc<str>>, key: AuthKey) -> Self {
         (self.endpoints.auth_key, self.endpoints.key_name) = (Some(key), Some(name.into()));
         self
     }
 
-    /// What finds the addresses of names. Default: the system's file of hosts, and DNS.
+    /// The resolver of names. Default: the system's file of hosts, and DNS.
     pub fn resolver(mut self, resolver: impl Resolve) -> Self {
         self.resolver = Box::new(resolver);
         self
     }
 
-    /// The time limit of connecting to one address, and of looking a name up. Default: 10 s.
+    /// The time limit of connecting to one address, and of a lookup of the name. Default: 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -305,8 +303,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// The silence of the server after which it is probed while calls wait for it, 50 ms to
-    /// 32,767 s. It is declared dead within two of these intervals and 4.5 s, and its calls fail
+    /// How long a server may be silent while calls wait for it before it is probed, 50 ms to 32,767
+    /// s. The server is declared dead within two of these intervals and 4.5 s, and its calls fail
     /// with [`Code::ConnectionLost`]. Default: 10 s.
     pub fn idle_interval(mut self, interval: Duration) -> Self {
         self.endpoints.liveness = self.endpoints.liveness.idle_interval(interval);
@@ -338,12 +336,12 @@ impl ChannelBuilder {
         Ok(Channel { inner })
     }
 
-    /// Returns a channel that connects when it is first used: by a call, or by
-    /// [`Channel::ready`]. So a program can start before its servers.
+    /// Returns a channel that connects when it is first used, by a call or by [`Channel::ready`].
+    /// So a program can start before its servers.
     ///
-    /// Calls wait for the end of the first attempt to connect. If it fails, they fail, as not
-    /// started, and so do later ones until an attempt has succeeded, unless they
-    /// [wait](Call::wait_for_ready).
+    /// Calls wait for the end of the first attempt to connect. If the attempt fails, these calls
+    /// and later ones fail, as not started, until an attempt has succeeded; calls that
+    /// [wait](Call::wait_for_ready) do not.
     ///
     /// ```
     /// use tokio_fabric_rpc::{Channel, Code, Result};
@@ -356,7 +354,7 @@ impl ChannelBuilder {
     ///
     /// # Errors
     /// [`Code::Internal`] if a setting is out of its range; [`Code::Unavailable`] if there is no
-    /// Tokio runtime with timers. Whether the name exists is found out later.
+    /// Tokio runtime with timers. This does not check whether the name exists.
     pub fn connect_lazy(self, target: impl Into<Target>) -> Result<Channel> {
         let (backoff, deadline) = (self.backoff, self.deadline);
         let connector = self.connector(target.into())?;

@@ -35,27 +35,25 @@ use crate::wire::{
 pub(super) struct Extras {
     pub(super) metadata: Metadata,
     pub(super) trace: Option<TraceContext>,
-    /// Whether the trace is that of the call whose handler makes this one.
+    /// Whether the trace is inherited from the call whose handler makes this call.
     pub(super) inherits_trace: bool,
-    /// What belongs to the trace as W3C's `tracestate`.
+    /// The trace's W3C `tracestate`.
     trace_state: Vec<u8>,
     pub(super) items: Items,
     pub(super) lent: LentRegions,
-    /// A body that is too large for the frame, which then describes where it is. It is a copy that
-    /// belongs to the call: access to it is revoked at the call's end, and it is freed when nothing
-    /// uses it.
+    /// A body that is too large for the frame; the frame then describes where the body is. The body
+    /// is a copy that belongs to the call: access is revoked at the call's end, and the copy is
+    /// freed when nothing uses it.
     body: Option<Box<LentRead<Bytes>>>,
-    /// Length of that body.
     body_len: u64,
     pub(super) reserved: Option<Reservation>,
     /// The call's span, if a subscriber wants it.
     pub(super) span: Option<Span>,
-    /// Waits for a connection.
+    /// The future that waits for a connection.
     pub(super) waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Number of attempts before this one, and when the first of them began.
+    /// Number of attempts before this one, and, below, when the first attempt began.
     pub(super) attempts: u32,
     pub(super) first_begun: Option<Instant>,
-    /// Whether one of these may have run.
     pub(super) may_have_run: bool,
 }
 
@@ -65,14 +63,15 @@ pub(super) enum Items {
     #[default]
     None,
     Source(ItemSource),
-    /// Being sent, from the first poll on.
+    /// A stream that is sent, from the first poll on.
     Pump(Box<ItemPump>),
     /// The call is a clone, and the stream belongs to its original.
     OfOriginal,
 }
 
 impl Extras {
-    /// Creates the settings of a call that a handler makes, whose own call belongs to this trace.
+    /// Creates the settings of a call that a handler makes; the handler's own call belongs to
+    /// `trace`.
     #[cold]
     pub(super) fn inherit(trace: TraceContext) -> Extras {
         let current = Cx::current();
@@ -85,8 +84,8 @@ impl Extras {
         }
     }
 
-    /// Begins the call's span. It is within the program's span at this place, but a trace that the
-    /// program sets comes before that; the server's span is within the call's.
+    /// Begins the call's span, as a child of the program's current span. A trace that the program
+    /// sets takes precedence over that span. The server's span is a child of the call's.
     pub(super) fn begin_span(&mut self, span: Span) {
         let mut is_exported = true;
         if let Some(trace) = self.trace
@@ -100,13 +99,12 @@ impl Extras {
         self.span = Some(span);
     }
 
-    /// Returns the `tracestate` that the program has set, or the one that belongs to the trace.
+    /// Returns the `tracestate` that the program has set, or else the trace's own.
     fn trace_state(&self) -> &[u8] {
         let of_program = self.metadata.value(TRACE_STATE);
         of_program.unwrap_or(&self.trace_state)
     }
 
-    /// Creates the settings of a clone, which makes the call once more.
     pub(super) fn of_clone(&self) -> Extras {
         Extras {
             metadata: self.metadata.clone(),
@@ -130,13 +128,13 @@ impl Extras {
         (matches!(self.items, Items::Pump(_)), self.body_len)
     }
 
-    /// Drops the stream, and the body, access to which is revoked.
+    /// Drops the stream and the body, and revokes access to the body.
     pub(super) fn drop_lent(&mut self) {
         (self.items, self.body) = (Items::None, None);
     }
 }
 
-/// The stream that a call sends. It is polled when there is credit for an item.
+/// The stream that a call sends. It is polled when an item has credit.
 pub(super) struct ItemPump {
     /// `None` once the stream has ended.
     source: Option<ItemSource>,
@@ -155,11 +153,11 @@ impl ItemPump {
         }
     }
 
-    /// Sends the items that can be sent now; the task is woken when there is more to do.
+    /// Sends the items that can be sent now; the task is woken when it can send more.
     ///
     /// # Errors
-    /// Errors of the source or of an item. Then the call must be given up, and counts as possibly
-    /// run, whatever the source's own status says.
+    /// Errors of the source or of an item. The caller must then give the call up, as possibly run,
+    /// whatever the source's status says.
     pub(super) fn poll(
         &mut self,
         connection: &ClientConnection,
@@ -207,13 +205,13 @@ impl ItemPump {
                 }
             }
         }
-        // Other tasks have their turn.
+        // Lets other tasks run.
         cx.waker().wake_by_ref();
         Ok(())
     }
 }
 
-/// Completes a request that consists of only a header and a body.
+/// Completes a request that consists only of a header and a body.
 #[inline]
 pub(super) fn complete(
     frame: &mut FrameBuf,
@@ -244,7 +242,8 @@ fn complete_with(
     let state = std::mem::take(&mut extras.trace_state);
     let is_sent = !state.is_empty() && state.len() <= TRACE_STATE_MAX && extras.trace.is_some();
     if is_sent && extras.metadata.value(TRACE_STATE).is_none() {
-        // The program's entries come first; without room for it the trace is joined all the same.
+        // The program's entries come first; if `tracestate` has no room, the call joins the trace
+        // without it.
         let _ = extras.metadata.push(TRACE_STATE, &state);
     }
     let prefix = Prefix {
@@ -282,7 +281,7 @@ fn complete_with(
 pub(super) struct CallRecord {
     pub(super) channel: Arc<ChannelInner>,
     pub(super) method: &'static Method,
-    /// The time of its first poll.
+    /// The time of the call's first poll.
     pub(super) begun: Option<Instant>,
 }
 
@@ -297,8 +296,8 @@ impl CallRecord {
         }
     }
 
-    /// Records the only end of a call that was polled: the code of its response, or why there is
-    /// none; and the time at which the response arrived, if it is known.
+    /// Records the only end of a call that was polled. `end`: the code of the response, or why
+    /// there is none; `at`: when the response arrived, if known.
     #[inline]
     pub(super) fn end(&self, end: Result<u32, &Status>, at: Option<Instant>, span: Option<&Span>) {
         self.channel.counters.end(end);
@@ -315,8 +314,8 @@ impl CallRecord {
         let _ = at;
     }
 
-    /// Returns the status of a call that waited in vain. If its channel is not connected, that is
-    /// the cause.
+    /// Returns the status of an unsent call at its deadline. Its cause is why the channel is not
+    /// connected, if it is not.
     #[cold]
     pub(super) fn late(&self, status: Status) -> Status {
         let current = self.channel.current();
@@ -326,8 +325,8 @@ impl CallRecord {
         }
     }
 
-    /// Makes the status one of this call, which has this deadline and is on this connection, if it
-    /// is on one. Only a call that fails comes here.
+    /// Adds this call's details to the status: its deadline, and its connection if it is on one.
+    /// Called only for a call that fails.
     #[cold]
     pub(super) fn describe(
         &self,

@@ -14,19 +14,19 @@ use crate::drive::within_runtime;
 use crate::limits::LAYERS_GRACE;
 use crate::status::{CallFailure, Status};
 
-/// A channel as a `tower_service::Service` of calls: it makes the calls that it is given over its
-/// channel, whichever channel they were created with.
+/// A channel as a `tower_service::Service` of calls: it makes each call over its own channel, even
+/// if the call was created with another channel.
 ///
 /// Put layers of `tower` around it (limits, retries, load balancing). You get one from
 /// [`Channel::service`].
 ///
 /// It is ready while the channel has a connection with room for a call, otherwise pending; it never
-/// fails because a server is away, since the server may return. It is also ready, and its calls
-/// fail, once the channel is closed, while the server refuses the channel's authorization key, and
-/// when the deadline of the last call that it made passes while it waits: a layer that makes that
-/// call again then sees its end. Readiness belongs to one clone, and reserves room for its call
-/// until the clone makes the call or is dropped. Calls made without a service may still take the
-/// room that was free; a call of the service then waits for the window.
+/// fails because a server is away, since the server may return. It is also ready when the channel
+/// is closed and while the server refuses the channel's authorization key; its calls then fail.
+/// While it waits, it also becomes ready when the deadline of the last call that it made passes, so
+/// that a layer that makes that call again sees the call fail. Readiness belongs to one clone, and
+/// reserves room until the clone makes its call or is dropped. Calls made without a service may
+/// still take the room that was free; a call of the service then waits for the window.
 ///
 /// ```
 /// use std::future::poll_fn;
@@ -50,9 +50,9 @@ pub struct ChannelService {
     channel: Channel,
     /// The future by which this clone waits for room.
     waiting: Option<Pin<Box<dyn Future<Output = Option<Reservation>> + Send + Sync>>>,
-    /// The room that this clone has reserved: it is ready.
+    /// The room that this clone has reserved. `Some`: the clone is ready.
     reserved: Option<Reservation>,
-    /// The deadline of the last call that this one, or the one that it is a clone of, has made:
+    /// The deadline of the last call made by this clone, or by the original before it was cloned:
     /// `Retry` of `tower` makes a call again by a clone.
     last_deadline: Option<Instant>,
 }
@@ -136,9 +136,9 @@ impl<T, E: From<Status> + CallFailure, L: Loan> Service<LendingCall<T, E, L>> fo
     }
 }
 
-/// Waits for a service no longer than until the deadline of the last call, which a layer is about
-/// to make again; `None`: it has just passed. One that passed long ago is not waited for by such a
-/// call any more.
+/// Waits for a service, at most until the deadline of the last call, which a layer is about to make
+/// again. `None`: the deadline has just passed. A deadline that passed long ago is ignored, since
+/// no layer makes that call again.
 pub(crate) async fn until<T>(
     deadline: Option<Instant>,
     ready: impl Future<Output = T>,

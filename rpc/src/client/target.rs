@@ -10,8 +10,9 @@ use std::sync::Arc;
 /// What a [`Channel`](crate::Channel) connects to: addresses, or a name, which is looked up
 /// whenever the channel connects.
 ///
-/// Text that is an address with a port is one; other text is a name, such as `cache-2:7901`. What
-/// names mean is up to the channel's [resolver](Resolve); by default they are a host and a port.
+/// Text that parses as an address with a port is an address; other text is a name, such as
+/// `cache-2:7901`. The channel's [resolver](Resolve) defines what names mean; by default a name is
+/// a host and a port.
 ///
 /// ```
 /// use tokio_fabric_rpc::Target;
@@ -37,12 +38,12 @@ impl Target {
         }
     }
 
-    /// Returns the host that spans name: that of the name, or of the first address.
+    /// Returns the host for spans: the host of the name, or of the first address.
     pub(crate) fn host(&self) -> impl fmt::Display + '_ {
         TargetHost(self)
     }
 
-    /// Returns the port that spans name.
+    /// Returns the port for spans.
     pub(crate) fn port(&self) -> Option<u16> {
         match &self.0 {
             TargetKind::Addresses(addresses) => addresses.first().map(|it| it.port()),
@@ -50,7 +51,7 @@ impl Target {
         }
     }
 
-    /// Returns the addresses: those that it consists of, or those of its name at present.
+    /// Returns the target's addresses, or the present addresses of its name.
     pub(super) async fn look_up(&self, resolver: &dyn DynResolve) -> io::Result<Vec<SocketAddr>> {
         match &self.0 {
             TargetKind::Addresses(addresses) => Ok(addresses.to_vec()),
@@ -178,10 +179,10 @@ impl From<Vec<SocketAddr>> for Target {
 }
 
 /// Finds the addresses of a name, for channels ([`ChannelBuilder::resolver`]): an application's own
-/// discovery of services.
+/// service discovery.
 ///
-/// A channel asks whenever it connects, so that it follows a server whose address changes, and when
-/// [`Channel::refresh`] is called. It asks again if none of the addresses answers.
+/// A channel resolves the name whenever it connects, so that it follows a server whose address
+/// changes, when [`Channel::refresh`] is called, and again if no address answers.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -212,12 +213,12 @@ impl From<Vec<SocketAddr>> for Target {
 /// [`Channel::refresh`]: crate::Channel::refresh
 /// [`ChannelBuilder::resolver`]: crate::ChannelBuilder::resolver
 pub trait Resolve: Send + Sync + 'static {
-    /// Returns the addresses of a name at present, the preferred one first, or an
-    /// [`io::Error`]. The channel's connect limit applies.
+    /// Returns the present addresses of a name, the preferred address first, or an [`io::Error`].
+    /// The channel's connect limit applies.
     ///
     /// # Errors
-    /// Why the name has no addresses now. A channel that has connected before tries the addresses
-    /// that it has.
+    /// Why the name has no addresses now. A channel that has connected before then tries the
+    /// addresses that it knows.
     ///
     /// # Cancel safety
     /// The future is dropped if the attempt to connect is given up.

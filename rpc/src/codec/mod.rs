@@ -1,5 +1,5 @@
-//! Arguments and results as bytes: encoded by the service's codec, or unchanged if a method takes
-//! or returns nothing but `Bytes`.
+//! Encodes arguments and results with the service's codec, or passes them unchanged if a method
+//! takes or returns only `Bytes`.
 
 mod postcard;
 #[cfg(feature = "prost")]
@@ -23,9 +23,9 @@ pub use self::rkyv::Rkyv;
 /// The default is [`Postcard`]; `#[service(codec = Path)]` selects another one. A codec supports
 /// the types for which it implements [`CodecOf`].
 ///
-/// All services of a server have the same codec, which the server states when a connection is made.
-/// A call with another codec fails at the client with [`Code::BadRequest`], before anything is
-/// sent. Methods whose arguments and results are only `Bytes` use no codec.
+/// All services of a server use the same codec, which the server announces when a connection is
+/// made. A call with another codec fails at the client with [`Code::BadRequest`], before anything
+/// is sent. Methods whose arguments and results are only `Bytes` use no codec.
 pub trait Codec: 'static {
     /// The codec's name on the wire, at most 8 bytes.
     const NAME: &'static str;
@@ -33,7 +33,7 @@ pub trait Codec: 'static {
 
 /// A codec for values of type `T`.
 ///
-/// The only argument of a method is such a value; several arguments are encoded as a tuple.
+/// A method's only argument is encoded as one value; several arguments are encoded as a tuple.
 ///
 /// This codec encodes only numbers:
 ///
@@ -78,18 +78,19 @@ pub trait CodecOf<T>: Codec {
     /// The reason why the value cannot be encoded, as text.
     fn encode(value: &T, body: &mut BodyBuf) -> Result<(), String>;
 
-    /// Decodes a value, which must use all the bytes. They come from a peer, and a server decodes
-    /// requests on the task that reads the frames of all connections: neither allocate memory nor
-    /// loop for a length that they merely claim, and limit how deep a value may be nested.
+    /// Decodes a value, which must use all the bytes. The bytes come from a peer, and a server
+    /// decodes requests on the task that reads the frames of all connections: neither allocate nor
+    /// loop for a length that the bytes merely claim, and limit the nesting of values.
     ///
     /// # Errors
     /// The reason, as text; the peer receives it.
     fn decode(body: &[u8]) -> Result<T, String>;
 
-    /// Describes what this codec makes of the type, for the signatures of methods: two types whose
-    /// values cannot be decoded as each other's have different shapes, and two that can have the
-    /// same. `spelled` is the type as the service's trait spells it, without spaces and without the
-    /// paths of names, such as `Vec<Point>`: the default, which sees nothing of what `Point` is.
+    /// Describes the type's encoding, for the signatures of methods. Types whose values cannot be
+    /// decoded as each other have different shapes; interchangeable types can have the same shape.
+    /// `spelled` is the type as the service's trait spells it, without spaces and without the paths
+    /// of names, such as `Vec<Point>`. The default returns `spelled`, so it ignores the contents of
+    /// `Point`.
     fn shape(spelled: &str) -> String {
         spelled.to_owned()
     }
@@ -110,7 +111,7 @@ impl BodyBuf {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Appends `len` zeros, and returns them to be overwritten.
+    /// Appends `len` zeros, and returns them for the caller to overwrite.
     pub fn grow(&mut self, len: usize) -> &mut [u8] {
         let at = self.0.len();
         self.0.resize(at + len, 0);
@@ -118,7 +119,7 @@ impl BodyBuf {
     }
 }
 
-/// The frame of a request whose header is still empty.
+/// A request's frame with its arguments and an empty header.
 #[derive(Clone, Debug)]
 pub struct Arguments {
     pub(crate) frame: Result<FrameBuf>,
@@ -135,7 +136,7 @@ impl Arguments {
         }
     }
 
-    /// Copies the argument of a method that takes `Bytes` alone, or nothing. Its response may use a
+    /// Copies the argument of a method that takes only `Bytes`, or nothing. The response may use a
     /// codec.
     pub fn of_bytes(bytes: &[u8], codec: Option<CodecName>) -> Arguments {
         Arguments {
@@ -145,7 +146,7 @@ impl Arguments {
     }
 }
 
-/// Returns the shape of a type that the service's trait spells like this.
+/// Returns the shape of a type that the service's trait spells as `spelled`.
 pub fn shape<C: CodecOf<T>, T>(spelled: &str) -> String {
     C::shape(spelled)
 }
@@ -182,7 +183,7 @@ pub fn bytes_result(code: u32, body: Bytes) -> Result<Bytes> {
     }
 }
 
-/// Decodes the end of a call whose method has an error type of its own.
+/// Decodes the end of a call whose method has its own error type.
 pub fn typed_result<C, T, E>(code: u32, body: Bytes) -> Result<T, CallError<E>>
 where
     C: CodecOf<T> + CodecOf<E>,
@@ -201,7 +202,6 @@ pub fn typed_bytes<C: CodecOf<E>, E>(code: u32, body: Bytes) -> Result<Bytes, Ca
     }
 }
 
-/// Decodes an item of a stream.
 pub(crate) fn decode_item<C: CodecOf<T>, T>(body: &[u8]) -> Result<T> {
     C::decode(body).map_err(|why| {
         let what = format!("an item cannot be decoded: {why}");

@@ -1,4 +1,4 @@
-//! The default: postcard, a compact format whose bytes are specified.
+//! The default codec: postcard, a compact format with a specification.
 
 mod bounded;
 mod shape;
@@ -12,12 +12,12 @@ use super::{BodyBuf, Codec, CodecOf};
 /// The default codec: [postcard](https://docs.rs/postcard), for types that implement serde's
 /// `Serialize` and `DeserializeOwned`.
 ///
-/// It is compact, and its format is specified. A peer determines how much is decoded, so decoding
-/// has limits: values are nested at most 128 deep, at most 1,024 elements of a body's collections
-/// are encoded in no bytes (such as those of a `Vec<()>`), and the elements of all its collections
-/// together have at most 32 bytes of memory per byte of the body, and 1 MiB beside. A body beyond
-/// these limits fails with [`Code::BadRequest`](crate::Code::BadRequest) at a server, and with
-/// [`Code::Internal`](crate::Code::Internal) at a client.
+/// It is compact, and its format is specified. Decoding has limits, since a peer determines how
+/// much is decoded: values are nested at most 128 deep; at most 1,024 elements of a body's
+/// collections are encoded in no bytes (such as those of a `Vec<()>`); and the elements of all its
+/// collections together take at most 32 bytes of memory per byte of the body, plus 1 MiB. A body
+/// beyond these limits fails with [`Code::BadRequest`](crate::Code::BadRequest) at a server, and
+/// with [`Code::Internal`](crate::Code::Internal) at a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Postcard;
 
@@ -40,7 +40,7 @@ impl<T: Serialize + DeserializeOwned> CodecOf<T> for Postcard {
     }
 }
 
-/// A flavor that appends to a body.
+/// A postcard flavor that appends to a body.
 struct BodyFlavor<'a>(&'a mut BodyBuf);
 
 impl Flavor for BodyFlavor<'_> {

@@ -8,7 +8,7 @@ use super::{BodyBuf, Codec, CodecOf};
 ///
 /// A method takes one message or nothing, and returns a message; `()` is the empty message.
 /// Messages may be nested at most 100 deep. Each element of a repeated field takes at least one
-/// byte of the body, and memory of the size of its type.
+/// byte of the body, and as much memory as its type.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Cx, Prost, Result, service, testing};

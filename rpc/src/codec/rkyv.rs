@@ -1,4 +1,4 @@
-//! rkyv's archives.
+//! Archives of rkyv.
 
 use std::num::NonZeroUsize;
 
@@ -20,12 +20,12 @@ use crate::limits::NESTING_MAX;
 /// `Archive`, `Serialize` and `Deserialize`.
 ///
 /// An archive is validated, then the value is deserialized from it. Values may be nested at most
-/// 128 deep. Elements of a type without bytes in an archive (`()`, a struct of such fields or of
-/// fields with `Skip`) cannot be counted: rkyv shows a validator only where the memory of a
-/// collection begins and its size in bytes, which is 0 for any number of them, and calls nothing
-/// per element. Such a collection has as many elements as the peer says, up to 2³² - 1, each with
-/// the size that its type has in memory. Do not accept them from peers that you do not trust: a
-/// number says as much.
+/// 128 deep. Elements of a type that takes no bytes in an archive (`()`, a struct of such fields or
+/// of fields with `Skip`) cannot be counted: a validator gets only the start of a collection's
+/// memory and its size in bytes, which is 0 for any number of such elements, and rkyv calls nothing
+/// per element. Such a collection has as many elements as the peer claims, up to 2³² - 1, each with
+/// its type's size in memory. Do not accept such types from untrusted peers: a bare number claims
+/// any number of elements.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Cx, Result, Rkyv, service, testing};

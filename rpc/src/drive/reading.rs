@@ -1,12 +1,12 @@
-//! Checks whether a peer reads what it is sent.
+//! Checks whether a peer reads the messages that are sent to it.
 //!
-//! A server frees a slot once the response is on its way, so a client that sends requests without
-//! end and reads nothing would make the server keep all responses. An honest client has read the
-//! response before it uses the slot again. So once it has sent more requests than it has slots, it
-//! has read at least one response.
+//! A server frees a slot once the response is on its way. So a client that endlessly sends requests
+//! and reads nothing would make the server keep all responses. An honest client reads the response
+//! before it uses the slot again: once it has sent more requests than it has slots, it has read at
+//! least one response.
 //!
-//! The same holds for items of streams, in either direction: their sender gets credit for items
-//! that were read, and must read the credit to send more. (The sending side bounds the items
+//! The same holds for items of streams, in either direction: the sender gets credit for items that
+//! were read, and must read the credit to send more. (The sender of items limits the items
 //! themselves: [`send_item`](super::send_item).)
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,9 +27,9 @@ pub(crate) struct ReadingCheck {
 /// The state of the last check.
 #[derive(Debug, Default)]
 struct Look {
-    /// Number of requests or items that have arrived since.
+    /// Number of requests or items that have arrived since the last check.
     came: AtomicU64,
-    /// The value of `messages` at that time.
+    /// The value of `messages` at the last check.
     messages: AtomicU64,
 }
 

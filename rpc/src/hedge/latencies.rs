@@ -1,4 +1,4 @@
-//! How long calls took lately.
+//! The recent durations of calls.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use tokio::time::Instant;
 
 use crate::limits::{HEDGE_CALLS_MIN, HEDGE_PERIOD};
 
-/// Buckets per doubling: a time is known to a sixteenth.
+/// Buckets per doubling: a time is measured to a sixteenth.
 const PER_DOUBLING: u32 = 16;
-/// Times of less than 16 µs have a bucket per microsecond; those of more than an hour share one.
+/// Times of less than 16 µs have a bucket per microsecond; times of more than an hour share a
+/// bucket.
 const BUCKETS: usize = 480;
 
-/// The times of the calls of the current period, and of the one before.
+/// The times of the calls of the current period and of the previous one.
 #[derive(Default)]
 pub(super) struct Latencies {
     periods: [Counts; 2],
@@ -20,7 +21,7 @@ pub(super) struct Latencies {
 
 #[derive(Default)]
 struct Counts {
-    /// Calls by bucket; as long as the last one that is not 0.
+    /// Number of calls in each bucket; ends with the last bucket that is not 0.
     buckets: Vec<u32>,
     calls: u32,
 }
@@ -42,7 +43,8 @@ impl Latencies {
         counts.calls = counts.calls.saturating_add(1);
     }
 
-    /// Returns the time within which this share of the calls has ended; `None`: there are too few.
+    /// Returns the time within which this share of the calls has ended; `None`: there are too few
+    /// calls.
     pub(super) fn percentile(&self, share: f64) -> Option<Duration> {
         let calls: u64 = self.periods.iter().map(|it| u64::from(it.calls)).sum();
         if calls < u64::from(HEDGE_CALLS_MIN) {

@@ -23,22 +23,22 @@ use crate::status::Started;
 use latencies::Latencies;
 
 /// A layer that makes a call a second time if its answer takes long, and returns the first result:
-/// hedging, against the slowest servers of many.
+/// hedging, against the latency of the slowest of many servers.
 ///
 /// It hedges calls of `#[rpc(idempotent)]` methods that send no stream and can be cloned: calls
-/// that lend nothing, or lend [`Bytes`](bytes::Bytes) or other shared memory for reading. All
-/// others pass through. Both attempts end by the call's deadline. The result of the attempt that
-/// succeeds first is returned, and the other attempt is cancelled: its handler is dropped, and
-/// memory that was lent to it is refused to its server from then on. If both fail, the error of the
-/// first is returned.
+/// that lend nothing, or lend [`Bytes`](bytes::Bytes) or other shared memory for reading. All other
+/// calls pass through. Both attempts end by the call's deadline. The result of the attempt that
+/// succeeds first is returned, and the other attempt is cancelled: its handler is dropped, and its
+/// server can no longer access memory lent to it. If both fail, the error of the first attempt is
+/// returned.
 ///
-/// A second attempt of a call that writes sends its bytes again: give a client of its own, with
-/// these layers (`layered`), to the calls that are worth it, such as those that read. Without a
-/// second server it goes over the same connection.
+/// A second attempt of a call that writes sends its bytes again: make the calls that are worth
+/// hedging, such as reads, over a separate client with these layers (`layered`). Without a second
+/// server the second attempt uses the same connection.
 ///
-/// A budget, which clones share, limits the load that this adds: by default a tenth of the calls,
-/// and one per second. Over a [`Balance`](crate::Balance) the second attempt usually goes to
-/// another server, since the first one has an outstanding call.
+/// A budget, which clones share, limits the load that hedging adds: by default a tenth of the
+/// calls, plus one per second. Over a [`Balance`](crate::Balance) the second attempt usually goes
+/// to another server, since the first server has an outstanding call.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,7 +66,7 @@ use latencies::Latencies;
 #[derive(Clone)]
 pub struct HedgeLayer(Arc<Shared>);
 
-/// What the clones share.
+/// The state that all clones share.
 struct Shared {
     delay: Delay,
     budget: Arc<TpsBudget>,
@@ -87,9 +87,9 @@ impl HedgeLayer {
         HedgeLayer::new(Delay::After(delay))
     }
 
-    /// Makes the second attempt when this share of the calls of the method has ended, 0 to 1, such
-    /// as 0.95. It is measured over the last 10 to 20 s; methods with fewer than 20 calls in this
-    /// time are not hedged.
+    /// Makes the second attempt after the time in which this share of the method's calls ends, 0 to
+    /// 1, such as 0.95. The share is measured over the last 10 to 20 s; methods with fewer than 20
+    /// calls in this time are not hedged.
     ///
     /// # Panics
     /// If the share is not from 0 to 1.
@@ -144,7 +144,7 @@ impl<S> Layer<S> for HedgeLayer {
 }
 
 impl Shared {
-    /// Returns when a call of this method is made a second time, if at all.
+    /// Returns the delay of a second attempt for this method, if any.
     fn delay(&self, method: u32) -> Option<Duration> {
         match self.delay {
             Delay::After(delay) => Some(delay),
@@ -233,8 +233,8 @@ where
     }
 }
 
-/// Begins the second attempt after the delay, and returns what the attempt that succeeds first
-/// does. The second one is `None` if it found no service in time.
+/// Begins the second attempt after the delay, and returns the result of the attempt that succeeds
+/// first. `second` returns `None` if it found no service in time.
 async fn hedge<R, E>(
     first: impl Future<Output = Result<R, E>>,
     second: impl Future<Output = Option<Result<R, E>>>,

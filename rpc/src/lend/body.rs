@@ -17,7 +17,7 @@ use crate::status::{Code, Result, Status};
 /// Unit in which room is counted, in bytes.
 const PAGE: usize = 4096;
 
-/// Room for the bodies that move in one direction of a connection, granted in order. Allocated for
+/// Room for the bodies of one direction of a connection, granted in order of request. Allocated for
 /// the first body.
 pub(crate) struct BodyRoom(OnceLock<Arc<Semaphore>>);
 
@@ -26,7 +26,7 @@ impl BodyRoom {
         BodyRoom(OnceLock::new())
     }
 
-    /// Waits for room for `len` bytes, which is at most the size that a body may have.
+    /// Waits for room for `len` bytes, at most the largest size of a body.
     pub(crate) async fn reserve(&self, len: u64) -> Result<OwnedSemaphorePermit> {
         let all = || Arc::new(Semaphore::new(BODIES_PER_CONNECTION / PAGE));
         let room = Arc::clone(self.0.get_or_init(all));
@@ -39,11 +39,11 @@ fn pages(len: u64) -> u32 {
     u32::try_from(len.div_ceil(PAGE as u64)).unwrap_or(u32::MAX)
 }
 
-/// Reads a body into its own memory, in chunks: small frames wait for at most two of them.
+/// Reads a body into its own memory, in chunks, so that small frames wait for at most two chunks.
 ///
 /// # Cancel safety
-/// Dropping the future ends the transfer. Its memory and its room are freed when nothing uses the
-/// memory any more.
+/// Dropping the future ends the transfer. The transfer's memory and room are freed when nothing
+/// uses the memory any more.
 pub(crate) async fn fetch(
     endpoint: &Endpoint,
     from: RemoteRegion,

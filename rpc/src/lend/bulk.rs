@@ -1,13 +1,13 @@
 //! Lent memory on the handler's side: read and written by RMA, in chunks.
 //!
-//! Chunks have a bounded size, so that a small response waits for at most two of them, and they
-//! come out of memory that the server has set aside. A handler may stop and keep the chunks that it
-//! has read. Therefore each piece of lent memory has a small chunk of its own in addition to the
-//! shared ones, and a transfer waits only for its own handler. A client that does not serve a
-//! transfer cannot prolong it: it ends soon after its call's deadline, even if the handler
-//! continues. But the library keeps a transfer's memory until the client has answered, and its room
-//! is kept as long, so a client gets no more of the server's memory by not answering. A client that
-//! has not answered for 10 s is disconnected.
+//! Chunks have a bounded size, so that a small response waits for at most two of them, and their
+//! memory comes from a pool of the server. A handler may stop and keep the chunks that it has read.
+//! Therefore each piece of lent memory has a small chunk of its own in addition to the shared
+//! chunks, and a transfer waits only for its own handler. A client that does not serve a transfer
+//! cannot prolong it: the transfer ends soon after its call's deadline, even if the handler
+//! continues. But the library keeps the transfer's memory until the client has answered, and the
+//! transfer's room is kept as long, so a client gets no more of the server's memory by not
+//! answering. A client that has not answered for 10 s is disconnected.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -59,7 +59,7 @@ impl ChunkPool {
         free.unwrap_or_else(|| vec![0; CHUNK])
     }
 
-    /// Takes a buffer back, if it is a whole chunk.
+    /// Returns a buffer to the pool, if it is a whole chunk.
     fn put(&self, buffer: Vec<u8>) {
         if buffer.capacity() < CHUNK {
             return;
@@ -71,13 +71,13 @@ impl ChunkPool {
     }
 }
 
-/// The part of a connection that transfers need.
+/// The part of a connection that transfers use.
 pub(crate) struct Bulk {
     pub(super) endpoint: Endpoint,
     pool: Arc<ChunkPool>,
     room: Arc<Semaphore>,
-    /// Permits for transfers that have ended for their handlers but not for the client. Allocated
-    /// for the first one.
+    /// Permits for transfers that have ended for their handlers but are unanswered by the client.
+    /// Allocated for the first one.
     unanswered: OnceLock<Arc<Semaphore>>,
 }
 
@@ -88,7 +88,7 @@ enum ChunkPermit {
         _of_connection: OwnedSemaphorePermit,
         _of_server: OwnedSemaphorePermit,
     },
-    /// The small chunk of its own piece of lent memory.
+    /// The small chunk that belongs to one piece of lent memory.
     Own(#[allow(dead_code, reason = "held")] OwnedSemaphorePermit),
 }
 
@@ -116,8 +116,8 @@ impl Bulk {
         self.unanswered.get_or_init(all)
     }
 
-    /// Waits for room for a piece that holds no chunk. There is room at once, unless the handler
-    /// keeps the piece's own chunk, or the client has left too many transfers unanswered.
+    /// Waits for room for a chunk of a piece that holds none. Room is available at once, unless the
+    /// handler keeps the piece's own chunk, or the client has left too many transfers unanswered.
     async fn reserve(&self, own: &Arc<Semaphore>) -> Result<ChunkPermit> {
         if let Some(shared) = self.try_reserve() {
             return Ok(shared);
@@ -151,13 +151,13 @@ impl Bulk {
     }
 }
 
-/// Keeps what a transfer holds until its operations have ended, which depends on the client: if it
-/// does not answer in time, its connection is closed.
+/// Keeps `held` until the transfer's operations have ended, which depends on the client: a client
+/// that does not answer in time is disconnected.
 pub(super) fn outlive<F>(endpoint: &Endpoint, operations: Vec<F>, held: impl Send + 'static)
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    // Without a runtime there is no driver, so all of the operations have ended.
+    // Without a runtime there is no driver, so all operations have ended.
     let (false, Ok(runtime)) = (operations.is_empty(), Handle::try_current()) else {
         return;
     };
@@ -175,8 +175,8 @@ where
     });
 }
 
-/// Returns the size of the parts in which `all` bytes are moved: one part, if all may be in flight
-/// at once.
+/// Returns the size of the parts in which `all` bytes are moved: a single part, if all bytes may be
+/// in flight at once.
 pub(super) fn part_len(all: usize) -> usize {
     match all <= CHUNK * CHUNK_DEPTH {
         true => all.max(1),
@@ -239,9 +239,8 @@ pub(super) async fn within<T>(
 pub struct Pull {
     region: RemoteRegion,
     bulk: Arc<Bulk>,
-    /// The deadline of the call.
     deadline: Option<Instant>,
-    /// Room for the chunk that this piece always has.
+    /// Room for the piece's own chunk.
     own: Arc<Semaphore>,
 }
 
@@ -265,9 +264,9 @@ impl Pull {
         self.region.len == 0
     }
 
-    /// Reads all of it in chunks, in order: 512 KiB each, with up to two in flight. While the
-    /// handlers of the connection or of the server hold all chunks that there are, it reads 32 KiB
-    /// at a time instead.
+    /// Reads the whole memory in order, in chunks of 512 KiB with up to two in flight. While the
+    /// handlers of the connection or of the server hold all shared chunks, it reads 32 KiB at a
+    /// time instead.
     pub fn chunks(&self) -> Chunks {
         Chunks {
             region: self.region,
@@ -279,12 +278,12 @@ impl Pull {
         }
     }
 
-    /// Reads all of it, if it is not longer than `max` bytes.
+    /// Reads the whole memory, if it is not longer than `max` bytes.
     ///
     /// # Errors
     /// [`Code::TooLarge`] if it is longer, before anything is read; [`Code::LentRefused`] if the
-    /// caller takes the memory back meanwhile; [`Code::DeadlineExceeded`] if it has not
-    /// served it a second after the call's deadline; [`Code::ConnectionLost`].
+    /// caller takes the memory back meanwhile; [`Code::DeadlineExceeded`] if the caller has not
+    /// served the read a second after the call's deadline; [`Code::ConnectionLost`].
     ///
     /// # Cancel safety
     /// Dropping the future ends the transfer.
@@ -299,7 +298,7 @@ impl Pull {
             );
             return Err(Status::new(Code::TooLarge, what));
         };
-        // Not allocated for the claimed length, since the bytes have not arrived yet.
+        // Not allocated for the claimed length, since those bytes have not arrived yet.
         let mut all = Vec::with_capacity(len.min(BODY_MAX));
         let mut chunks = self.chunks();
         while let Some(chunk) = chunks.next().await? {
@@ -330,8 +329,8 @@ pub struct Chunks {
 
 impl Chunks {
     /// The next chunk; `None` at the end. If the handler holds no earlier chunk, this waits only
-    /// for the transfer, whatever other handlers hold. Otherwise it may also wait for room, which
-    /// is limited to 16 chunks per connection.
+    /// for the transfer, whatever other handlers hold. Otherwise it may also wait for room, of at
+    /// most 16 chunks per connection.
     ///
     /// # Errors
     /// As for [`Pull::read`].
@@ -385,7 +384,7 @@ impl Chunks {
     }
 }
 
-/// Reads that are not answered keep their room.
+/// Keeps the room of reads that are not answered yet.
 impl Drop for Chunks {
     fn drop(&mut self) {
         if self.reads.is_empty() {
@@ -409,9 +408,9 @@ impl fmt::Debug for Chunks {
     }
 }
 
-/// A chunk of lent memory, copied into memory of the server; it derefs to its bytes.
+/// A chunk of lent memory, copied into the server's memory; it derefs to its bytes.
 ///
-/// Dropping it returns that memory, so drop it before you read the next one.
+/// Dropping it returns its memory to the server, so drop it before you read the next one.
 pub struct Chunk {
     bytes: Vec<u8>,
     pool: Arc<ChunkPool>,

@@ -1,4 +1,4 @@
-//! One piece of memory on its way to a call and back.
+//! One piece of memory that a call lends and gets back.
 
 use std::fmt;
 use std::future::Future;
@@ -28,7 +28,7 @@ pub(super) mod sealed {
 
     /// How a buffer becomes a region and comes back.
     pub trait Register: Send + Sized + Unpin + 'static {
-        /// The region.
+        /// The registered region.
         type Region: Send + Unpin + 'static;
 
         /// Registers the buffer, or returns it with the error.
@@ -87,7 +87,6 @@ impl LendBufMut for Box<[u8]> {}
 impl LendBufMut for BytesMut {}
 impl LendBufMut for MappedBuffer {}
 
-/// The state of a piece.
 enum State<B: Register> {
     Owned(B),
     Lent(B::Region),
@@ -109,7 +108,7 @@ impl<B: Register> LentMemory<B> {
             Ok(region) => {
                 let remote = B::remote(&region);
                 self.state = State::Lent(region);
-                // The handler gets the right that the memory was lent for, and no other.
+                // The handler gets only the right for which the memory was lent.
                 Ok(RemoteRegion { access, ..remote })
             }
             Err((error, buffer)) => {
@@ -119,7 +118,7 @@ impl<B: Register> LentMemory<B> {
         }
     }
 
-    /// Takes the memory back. Ready once no peer can access it; `false`: it is lost.
+    /// Takes the memory back. Ready once no peer can access it; `false`: the memory is lost.
     fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if let State::Lent(region) = &self.state {
             self.state = State::Returning(B::deregister(region));
@@ -144,7 +143,7 @@ impl<B: Register> LentMemory<B> {
     }
 }
 
-/// Dropping the last handle deregisters a region; until then no access may begin.
+/// Revokes access now: the region is deregistered only when its last handle is dropped.
 impl<B: Register> Drop for LentMemory<B> {
     fn drop(&mut self) {
         if let State::Lent(region) = &self.state {
@@ -195,7 +194,7 @@ macro_rules! lent {
 
 macro_rules! shared {
     ($($buffer:ty),*) => { $(
-        /// A clone lends the same bytes, which are shared, to another call.
+        /// A clone lends the same shared bytes to another call.
         impl Clone for LentRead<$buffer> {
             fn clone(&self) -> Self {
                 LentRead(LentMemory {

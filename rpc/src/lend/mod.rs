@@ -1,8 +1,8 @@
 //! Memory that a call lends, on the caller's and the handler's side.
 //!
-//! The caller's side ([`Lend`]) registers the memory for this call alone, under a key of its own,
-//! and voids the key when the call ends. The handler's side ([`Pull`], [`Push`]) reads and writes
-//! it by RMA, in chunks that are in the server's memory.
+//! The caller's side ([`Lend`]) registers the memory for this call alone, under its own key, and
+//! voids the key when the call ends. The handler's side ([`Pull`], [`Push`]) reads and writes the
+//! memory by RMA, in chunks of the server's memory.
 
 mod body;
 mod bulk;
@@ -18,10 +18,10 @@ pub use push::{BulkSource, Push};
 /// Lends memory to a call: [`Lend::read`] for a method's [`Pull`] arguments, [`Lend::write`] for
 /// its [`Push`] arguments.
 ///
-/// When the call's future is ready, no peer can access the memory any more, and the caller has it
-/// back: with the result, or in [`FailedCall`](crate::FailedCall). When the future is dropped, new
-/// accesses are refused from then on, and the memory is freed as soon as the system does not use it
-/// any more.
+/// When the call's future is ready, no peer can access the memory any more, and the caller has the
+/// memory back: with the result, or in [`FailedCall`](crate::FailedCall). When the future is
+/// dropped, new accesses are refused from then on, and the memory is freed once the system no
+/// longer uses it.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Cx, Lend, Pull, Push, Result, service, testing};

@@ -18,7 +18,7 @@ use super::bulk::{Bulk, outlive, part_len, status_of, within};
 use crate::limits::CHUNK_DEPTH;
 use crate::status::{Code, Result, Status};
 
-/// What a handler writes to lent memory: bytes, or a slice of a region.
+/// The source of a write to lent memory: bytes, or a slice of a region.
 ///
 /// `Bytes`, `Vec<u8>`, `&'static [u8]` and [`RegionSlice`] convert into it.
 ///
@@ -125,7 +125,7 @@ struct Writes<'a> {
 }
 
 impl Writes<'_> {
-    /// Waits for the oldest write. If this future is dropped before, the write stays in the list.
+    /// Waits for the oldest write. If this future is dropped first, the write stays in the list.
     async fn end_oldest(&mut self) -> Result<()> {
         let Some(oldest) = self.under_way.front_mut() else {
             return Ok(());
@@ -172,7 +172,6 @@ impl Drop for Writes<'_> {
 pub struct Push {
     region: RemoteRegion,
     bulk: Arc<Bulk>,
-    /// The deadline of the call.
     deadline: Option<Instant>,
 }
 
@@ -195,8 +194,8 @@ impl Push {
         self.region.len == 0
     }
 
-    /// Writes to the start of the memory, and returns the number of bytes. When the future is ready
-    /// they are in the caller's memory, and so they are before the caller has its response.
+    /// Writes to the start of the memory, and returns the number of bytes. The bytes are in the
+    /// caller's memory when the future is ready, and thus before the caller has its response.
     ///
     /// # Errors
     /// As for [`write_at`](Self::write_at).
@@ -207,12 +206,12 @@ impl Push {
         self.write_at(0, source).await
     }
 
-    /// Writes to the memory from this offset on, and returns the number of bytes.
+    /// Writes to the memory from `offset` on, and returns the number of bytes.
     ///
     /// # Errors
     /// [`Code::TooLarge`] if the bytes do not fit, before anything is written;
     /// [`Code::LentRefused`] if the caller takes the memory back meanwhile;
-    /// [`Code::DeadlineExceeded`] if it has not served it a second after the call's
+    /// [`Code::DeadlineExceeded`] if the caller has not served the write a second after the call's
     /// deadline; [`Code::ConnectionLost`].
     ///
     /// # Cancel safety

@@ -1,4 +1,4 @@
-//! The caller's end of a connection: calls, the slots that they have on the wire, and the window.
+//! The caller's end of a connection: calls, their slots on the wire, and the window.
 //!
 //! ```text
 //! Waiting --slot, window--> Admitted --send--> Sent --RESPONSE--> Ended
@@ -9,13 +9,13 @@
 //! slot Open or Retiring --RESPONSE by reference--> Fetching --the body is read: TAKEN--> slot free
 //! ```
 //!
-//! A slot is occupied until the RESPONSE, or the TAKEN if the body is by reference; a call exists
-//! only until its caller has its end. So a caller that does not poll occupies no slot, and one that
-//! cancels gains none. Items that have arrived belong to the call: they are read even if the call
-//! has ended.
+//! A slot is occupied until the RESPONSE, or until the TAKEN if the body is by reference; a call
+//! exists only until its caller has taken its end. So a caller that does not poll occupies no slot,
+//! and a caller that cancels gains no slot. Items that have arrived belong to the call: the caller
+//! can read them even if the call has ended.
 //!
-//! Invariants: `open` slots are not idle, with `bytes` of requests; at most `calls_max` of
-//! them. A waiting call is in `waiting` once.
+//! Invariants: `open` is the number of slots that are not idle, at most `calls_max`; `bytes` is the
+//! size of their requests. A waiting call is in `waiting` exactly once.
 
 use std::collections::VecDeque;
 
@@ -39,7 +39,7 @@ impl CallKey {
     }
 }
 
-/// A response with its code, or the reason why there is none.
+/// A response with its code, or why there is none.
 pub type CallEnd = Result<(u32, Bytes), Status>;
 
 /// The progress of a call; see [`ClientMachine::progress`].
@@ -53,19 +53,19 @@ pub enum CallProgress {
     Begun,
     /// An item of the stream, and the credit to grant to the server.
     Item(ItemBody, Option<(CallId, Credit)>),
-    /// The call has ended, and all its items were read: code and body of the response, or the
-    /// reason why there is none. The call is forgotten.
+    /// The call has ended, and all its items were read: code and body of the response, or why there
+    /// is none. The machine has removed the call.
     Ended(CallEnd),
 }
 
 /// The effect of a RESPONSE.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ResponseOutcome<W> {
-    /// The call has ended; contains the waker of its caller.
+    /// The call has ended; has its caller's waker.
     Ended(Option<W>),
     /// The body must be read from this region, then passed to [`ClientMachine::handle_body`].
     Fetch(CallId, RemoteRegion),
-    /// The body is not wanted: TAKEN must be sent before anything else.
+    /// The body is no longer needed: TAKEN must be sent before anything else.
     Taken(CallId),
 }
 
@@ -101,9 +101,9 @@ impl<W> Call<W> {
 enum SlotUse {
     Idle,
     Open(CallKey),
-    /// Its caller is gone or has timed out; the response is still awaited.
+    /// The caller is gone or has timed out; the slot still awaits the response.
     Retiring,
-    /// The response has arrived, and its body is being read, for this call if its caller still
+    /// The response has arrived, and its body is being read. `call`: the call, if its caller still
     /// exists.
     Fetching {
         call: Option<CallKey>,
@@ -161,7 +161,7 @@ impl CallStreams {
     }
 }
 
-/// The client's machine; see the module. `W` wakes the caller of a call.
+/// The client's protocol machine; see the module. `W` wakes the caller of a call.
 #[derive(Debug)]
 pub struct ClientMachine<W> {
     calls: Vec<Call<W>>,
@@ -170,7 +170,7 @@ pub struct ClientMachine<W> {
     idle: Vec<u16>,
     waiting: VecDeque<CallKey>,
     calls_max: u32,
-    /// The largest value of `calls_max` so far.
+    /// The largest `calls_max` so far.
     calls_most: u32,
     bytes_max: u64,
     frame_max: usize,
@@ -200,7 +200,7 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// Applies the limits that the server has stated.
+    /// Applies the limits in the server's HELLO.
     pub fn agree(&mut self, server: &Hello) {
         self.calls_max = server.calls;
         self.calls_most = server.calls;
@@ -209,7 +209,7 @@ impl<W> ClientMachine<W> {
         self.body_max = server.body_max;
     }
 
-    /// Returns how many calls may be open, by the largest window so far.
+    /// Returns how many calls may be open under the largest window so far.
     pub fn calls_most(&self) -> u32 {
         self.calls_most
     }
@@ -235,7 +235,7 @@ impl<W> ClientMachine<W> {
         self.waiting.len()
     }
 
-    /// Returns how many bytes the request of an open call counts.
+    /// Returns how many bytes of the window the request of an open call takes.
     #[cfg(test)]
     pub fn sent_len(&self, call: CallId) -> usize {
         self.slots[usize::from(call.slot)].bytes as usize
@@ -259,12 +259,11 @@ impl<W> ClientMachine<W> {
         matches!(self.state, State::Open)
     }
 
-    /// Returns whether the connection has ended.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, State::Ended(_))
     }
 
-    /// Returns why no call can be made any more, if the connection has ended.
+    /// Returns why the connection has ended, if it has: no more calls can be made.
     pub fn why_ended(&self) -> Option<&Status> {
         match &self.state {
             State::Ended(status) => Some(status),
@@ -272,16 +271,16 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// Returns whether the server takes no new calls and none is open.
+    /// Returns whether the server takes no new calls and no call is open.
     pub fn is_drained(&self) -> bool {
         matches!(self.state, State::Draining) && self.open == 0
     }
 
-    /// Begins a call whose frame has `len` bytes. It must be sent when [`progress`](Self::progress)
-    /// says so, which may be immediately.
+    /// Begins a call whose frame has `len` bytes. The request must be sent when
+    /// [`progress`](Self::progress) says so, which may be immediately.
     ///
     /// # Errors
-    /// The reason why no call, or not this one, can be made; it has not started.
+    /// Why no call, or not this call, can be made; it has not started.
     #[inline]
     pub fn begin(
         &mut self,
@@ -318,20 +317,20 @@ impl<W> ClientMachine<W> {
         Ok(key)
     }
 
-    /// Sets the waker for the call's progress, and returns the previous one. Wakers are neither
-    /// cloned nor dropped here, since that may run code from outside of this layer.
+    /// Sets the waker for the call's progress, and returns the previous waker. Wakers are neither
+    /// cloned nor dropped here, since that may run code of other layers.
     pub fn watch(&mut self, key: CallKey, watcher: W) -> Option<W> {
         self.calls[key.at()].watcher.replace(watcher)
     }
 
-    /// Returns whether a call has not ended and has no watcher for which `is_such` is true.
+    /// Returns whether a call has not ended, and has no watcher for which `is_such` is true.
     pub fn is_unwatched(&self, key: CallKey, is_such: impl FnOnce(&W) -> bool) -> bool {
         let call = &self.calls[key.at()];
         let has_ended = matches!(call.state, CallState::Ended(_) | CallState::Vacant);
         !has_ended && !call.watcher.as_ref().is_some_and(is_such)
     }
 
-    /// Takes the watcher, to be dropped before the call is forgotten.
+    /// Takes the watcher, so that it is dropped before the call is removed.
     pub fn take_watcher(&mut self, key: CallKey) -> Option<W> {
         self.calls[key.at()].watcher.take()
     }
@@ -348,7 +347,6 @@ impl<W> ClientMachine<W> {
         Some(CallId { slot, generation })
     }
 
-    /// Returns the progress of the call.
     pub fn progress(&mut self, key: CallKey) -> CallProgress {
         if self.calls[key.at()].streams.is_some()
             && let Some(received) = self.progress_received(key)
@@ -364,7 +362,7 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// Takes the response of a call without streams, if there is one, and forgets the call.
+    /// Takes the response of a call without streams, if it has arrived, and removes the call.
     #[inline]
     pub fn take_response(&mut self, key: CallKey) -> Option<(u32, Bytes)> {
         let call = &mut self.calls[key.at()];
@@ -391,8 +389,8 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// Handles a request that could not be sent, because the connection is about to end. The call
-    /// is forgotten, and has not started.
+    /// Handles a request that could not be sent, because the connection is about to end. Removes
+    /// the call, which has not started.
     pub fn unsent(&mut self, key: CallKey) {
         if let CallState::Sent { slot } = self.forget(key) {
             self.slots[usize::from(slot)].used = SlotUse::Retiring;
@@ -408,7 +406,7 @@ impl<W> ClientMachine<W> {
                 None
             }
             CallState::Admitted { slot } => {
-                // Its id was not used.
+                // The id was not used.
                 let used = &mut self.slots[usize::from(slot)];
                 used.generation = used.generation.wrapping_sub(1);
                 self.free(slot);
@@ -419,8 +417,8 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// Ends the calls whose deadline has passed: collects the calls to cancel at the server, and
-    /// the wakers of their callers. Returns the next deadline.
+    /// Ends the calls whose deadline has passed. Collects the calls to cancel at the server and the
+    /// wakers of the callers; returns the next deadline.
     pub fn expire(
         &mut self,
         now: Time,
@@ -462,8 +460,8 @@ impl<W> ClientMachine<W> {
         next
     }
 
-    /// Admits the call that has waited longest, if there is room for it, and returns its waker, if
-    /// it has one. Call it again until it returns `None`.
+    /// Admits the call that has waited longest, if the window has room for it, and returns its
+    /// waker, if it has one. Call this again until it returns `None`.
     pub fn poll_admit(&mut self) -> Option<Option<W>> {
         let key = *self.waiting.front()?;
         let call = &self.calls[key.at()];
@@ -481,7 +479,7 @@ impl<W> ClientMachine<W> {
     /// Handles a RESPONSE.
     ///
     /// # Errors
-    /// It belongs to no open call.
+    /// The response belongs to no open call.
     #[inline]
     pub fn handle_response(
         &mut self,
@@ -528,7 +526,7 @@ impl<W> ClientMachine<W> {
     }
 
     /// Handles the body of a response by reference, or the failure to read it. Returns the waker of
-    /// the caller; then TAKEN must be sent before anything else. `None`: the connection has ended.
+    /// the caller; TAKEN must then be sent before anything else. `None`: the connection has ended.
     pub fn handle_body(
         &mut self,
         call: CallId,
@@ -550,7 +548,7 @@ impl<W> ClientMachine<W> {
         call.watcher.take()
     }
 
-    /// Returns the next progress of the server's stream, if there is any.
+    /// Returns the next progress of the server's stream, if any.
     fn progress_received(&mut self, key: CallKey) -> Option<CallProgress> {
         let call = &mut self.calls[key.at()];
         let received = call.streams.as_mut()?.received.as_mut()?;
@@ -584,7 +582,7 @@ impl<W> ClientMachine<W> {
         streams.sent.as_ref().map(|_| id)
     }
 
-    /// Returns the id of a call that was sent and has no response.
+    /// Returns the id of a call that was sent and has no response yet.
     fn sending(&self, key: CallKey) -> Option<CallId> {
         let CallState::Sent { slot } = self.calls[key.at()].state else {
             return None;
@@ -597,8 +595,7 @@ impl<W> ClientMachine<W> {
 
     /// Handles an ITEM; returns the waker of the caller.
     ///
-    /// # Errors
-    /// It belongs to no open call, or to one without such a stream, or exceeds the granted credit.
+    /// # Errors The item belongs to no open call or stream, or exceeds the granted credit.
     pub fn handle_item(&mut self, call: CallId, item: Item<'_>) -> Result<Option<W>, Violation> {
         let Some(key) = self.open_call(call)? else {
             return Ok(None);
@@ -620,8 +617,7 @@ impl<W> ClientMachine<W> {
 
     /// Handles a CREDIT; returns the waker of the caller.
     ///
-    /// # Errors
-    /// It belongs to no open call, or to one without such a stream, or exceeds what was sent.
+    /// # Errors The credit belongs to no open call or stream, or exceeds the items sent.
     pub fn handle_credit(&mut self, call: CallId, more: Credit) -> Result<Option<W>, Violation> {
         let Some(key) = self.open_call(call)? else {
             return Ok(None);
@@ -633,7 +629,7 @@ impl<W> ClientMachine<W> {
         Ok(call.watcher.take())
     }
 
-    /// Returns the open call that a frame belongs to; `None` if its caller is gone.
+    /// Returns the open call that a frame belongs to; `None` if the caller is gone.
     fn open_call(&self, call: CallId) -> Result<Option<CallKey>, Violation> {
         let none = Violation("a frame of a stream of no open call");
         let used = self.slots.get(usize::from(call.slot)).ok_or(none)?;
@@ -649,10 +645,11 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// Handles a WINDOW. [`poll_admit`](Self::poll_admit) may have become possible.
+    /// Handles a WINDOW. Call [`poll_admit`](Self::poll_admit) afterwards: calls may now be
+    /// admitted.
     ///
     /// # Errors
-    /// No call has room in it.
+    /// The window has no room for a call.
     pub fn handle_window(&mut self, window: Window) -> Result<(), Violation> {
         if window.calls == 0 || (window.bytes as usize) < self.frame_max {
             return Err(Violation("a window in which no call has room"));
@@ -701,8 +698,8 @@ impl<W> ClientMachine<W> {
         self.state = State::Ended(unavailable.of_later_calls());
     }
 
-    /// Replaces the reason that calls get after the connection's end: no other connection can be
-    /// made, for this reason.
+    /// Replaces the reason with which calls fail after the connection's end: no other connection
+    /// can be made, because of `why`.
     pub fn explain(&mut self, why: &Status) {
         if let State::Ended(status) = &mut self.state {
             *status = why.clone().of_later_calls();
@@ -726,7 +723,7 @@ impl<W> ClientMachine<W> {
         let slot = match self.idle.pop() {
             Some(slot) => slot,
             None => {
-                // The first call of a slot then has generation 0.
+                // So the slot's first call has generation 0.
                 self.slots.push(Slot {
                     generation: u16::MAX,
                     bytes: 0,

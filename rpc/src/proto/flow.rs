@@ -1,7 +1,7 @@
-//! The two ends of one direction of a stream: credit, and items that were not read.
+//! The two ends of one direction of a stream: the sender's credit, and the receiver's unread items.
 //!
 //! The sender starts with a credit of [`STREAM_ITEMS`] and [`STREAM_BYTES`], and gets back the
-//! credit of items that were read. So a reader that stops holds up its own stream only.
+//! credit of items that were read. So a reader that stops delays only its own stream.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ const INITIAL: Credit = Credit {
     bytes: STREAM_BYTES,
 };
 
-/// The sender's end: the credit that is left.
+/// The sender's end: the remaining credit.
 #[derive(Debug)]
 pub struct Outflow {
     left: Credit,
@@ -39,7 +39,7 @@ impl Outflow {
     }
 
     /// # Errors
-    /// It exceeds what was sent.
+    /// The credit exceeds what was sent.
     pub fn handle_credit(&mut self, more: Credit) -> Result<(), Violation> {
         let sum = |left: u32, more: u32, most: u32| {
             let sum = left.checked_add(more).filter(|sum| *sum <= most);
@@ -53,13 +53,13 @@ impl Outflow {
     }
 }
 
-/// The receiver's end: items that have arrived and were not read.
+/// The receiver's end: items that have arrived and are unread.
 #[derive(Debug)]
 pub struct Inflow {
     items: VecDeque<ItemBody>,
     /// Credit that the sender may still use.
     granted: Credit,
-    /// Credit of items that were read, which has not been granted again.
+    /// Credit of items that were read, which is not granted again yet.
     read: Credit,
     is_over: bool,
 }
@@ -75,7 +75,7 @@ impl Inflow {
     }
 
     /// # Errors
-    /// It exceeds the granted credit, or the stream has ended.
+    /// The item exceeds the granted credit, or the stream has ended.
     pub fn handle_item(&mut self, body: &[u8]) -> Result<(), Violation> {
         if self.is_over {
             return Err(Violation("an item behind the last one"));
@@ -104,9 +104,9 @@ impl Inflow {
         self.is_over
     }
 
-    /// Returns the next item, and the credit to grant again: half of all at a time, so that most
-    /// items need no frame for credit. The other half is more than the largest item, so the sender
-    /// always has enough once everything is read.
+    /// Returns the next item, and the credit to grant again: half of the total at a time, so that
+    /// most items need no credit frame. The other half exceeds the largest item, so the sender
+    /// always has enough credit once everything is read.
     pub fn read(&mut self) -> Option<(ItemBody, Option<Credit>)> {
         let body = self.items.pop_front()?;
         self.read.items += 1;

@@ -1,5 +1,5 @@
-//! The two machines of a connection, without I/O, clock, lock or waker: their inputs are calls,
-//! frames and the end of the connection; their outputs are frames to be sent and ends of calls.
+//! The two protocol machines of a connection, without I/O, clock, lock or waker. Their inputs are
+//! calls, frames and the end of the connection; their outputs are frames to send and ends of calls.
 
 mod client;
 mod flow;
@@ -11,5 +11,5 @@ pub use client::{CallKey, CallProgress, ClientMachine, ResponseOutcome};
 pub use flow::ItemBody;
 pub use server::{Admission, ItemRead, ItemSend, ServerMachine};
 
-/// A point in time; the callers of a machine pass the current one.
+/// A point in time. The callers of a machine pass the current time.
 pub type Time = std::time::Instant;

@@ -1,4 +1,4 @@
-//! The server's end of a connection: the slots whose calls are not answered.
+//! The server's end of a connection: the slots of the calls that are not answered yet.
 //!
 //! ```text
 //! idle --REQUEST--> Running --answer--> idle
@@ -10,8 +10,8 @@
 //! The first answer ends the call; later ones have no effect. A CANCEL, ITEM or CREDIT that crosses
 //! the answer finds the slot without a call, which is not a violation.
 //!
-//! Invariant: `running` slots are Running or Lent; `bytes` is the size of the requests in Running
-//! ones.
+//! Invariant: `running` is the number of slots that are Running or Lent; `bytes` is the size of the
+//! requests in Running slots.
 
 use super::flow::{Inflow, ItemBody, Outflow};
 use crate::wire::{CallId, Credit, Item, Streams, Violation, Window};
@@ -20,7 +20,7 @@ use crate::wire::{CallId, Credit, Item, Streams, Violation, Window};
 struct Slot<R, W> {
     /// Generation of the last call.
     generation: u16,
-    /// Size of its request.
+    /// Size of the last call's request.
     bytes: u32,
     state: SlotState<R, W>,
 }
@@ -32,13 +32,12 @@ enum SlotState<R, W> {
         handler: R,
         flows: Option<Box<Flows<W>>>,
     },
-    /// The client is reading the answer out of this side's memory.
+    /// The client is reading the answer from this side's memory.
     Lent(R),
-    /// The client was too slow to read the answer, and has not sent TAKEN yet.
+    /// The client was too slow to read the answer; its TAKEN is still awaited.
     Revoked,
 }
 
-/// The streams of a call.
 #[derive(Debug)]
 struct Flows<W> {
     received: Option<Inflow>,
@@ -50,9 +49,9 @@ struct Flows<W> {
 /// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It may run: call [`ServerMachine::start`], or answer it.
+    /// The call may run: call [`ServerMachine::start`], or answer it.
     Admitted,
-    /// This side drains: answer it with that.
+    /// This side drains: answer the call with `Draining`.
     Draining,
 }
 
@@ -72,20 +71,20 @@ pub enum ItemRead {
 /// Whether an item can be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemSend {
-    /// It must be sent now, before anything else of the call.
+    /// The item must be sent now, before anything else of the call.
     Now,
-    /// It can be sent once the client has read more.
+    /// The item can be sent once the client has read more.
     Later,
     /// The call was answered, or its connection has ended.
     Gone,
 }
 
-/// The server's machine; see the module. `R` reaches the handler of a call, `W` wakes a reader of
-/// its items.
+/// The server's protocol machine; see the module. `R` reaches the handler of a call, `W` wakes a
+/// reader of the call's items.
 #[derive(Debug)]
 pub struct ServerMachine<R, W> {
     slots: Vec<Slot<R, W>>,
-    /// The largest windows that were announced: a client learns of a smaller one later.
+    /// The largest announced window: a client learns of a smaller one later.
     calls_max: u32,
     bytes_max: u64,
     bytes: u64,
@@ -95,8 +94,8 @@ pub struct ServerMachine<R, W> {
 }
 
 impl<R, W> ServerMachine<R, W> {
-    /// Creates a machine for a client that may have this number of open calls, and of bytes of
-    /// their requests.
+    /// Creates a machine for a client that may have `calls_max` open calls, whose requests have at
+    /// most `bytes_max` bytes.
     pub fn new(calls_max: u32, bytes_max: u64) -> Self {
         ServerMachine {
             slots: Vec::new(),
@@ -109,13 +108,13 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
-    /// Returns how many calls a client may have open, by the largest window that was announced.
+    /// Returns how many calls a client may have open under the largest announced window.
     pub fn calls_max(&self) -> u32 {
         self.calls_max
     }
 
-    /// Returns the number of calls that are not over: without an answer, or with one that the
-    /// client has not read.
+    /// Returns the number of calls that are not over: calls without an answer, or with an answer
+    /// that the client has not read yet.
     pub fn running(&self) -> usize {
         self.running
     }
@@ -126,7 +125,7 @@ impl<R, W> ServerMachine<R, W> {
         self.bytes_max = self.bytes_max.max(window.bytes.into());
     }
 
-    /// Handles a REQUEST of `len` bytes, and starts nothing.
+    /// Handles a REQUEST of `len` bytes. Does not start the call.
     ///
     /// # Errors
     /// The client exceeds its window, or uses an id twice.
@@ -137,7 +136,7 @@ impl<R, W> ServerMachine<R, W> {
         }
         let at = usize::from(call.slot);
         while self.slots.len() <= at {
-            // The first call of a slot then has generation 0.
+            // So the slot's first call has generation 0.
             self.slots.push(Slot {
                 generation: u16::MAX,
                 bytes: 0,
@@ -181,13 +180,14 @@ impl<R, W> ServerMachine<R, W> {
         true
     }
 
-    /// Ends a call by an answer. `Some` for the first answer, if the connection exists: then the
-    /// answer must be sent, and the contained reader, if any, woken.
+    /// Ends a call by an answer. `Some` for the first answer, if the connection exists: the answer
+    /// must then be sent, and the contained reader, if any, woken.
     pub fn answer(&mut self, call: CallId) -> Option<Option<W>> {
         self.end_running(call, |_| SlotState::Idle)
     }
 
-    /// As `answer`, with an answer that the client has to read; the call is over once it has.
+    /// Like `answer`, with an answer that the client must read; the call is over once the client
+    /// has.
     pub fn answer_by_reference(&mut self, call: CallId) -> Option<Option<W>> {
         let reader = self.end_running(call, SlotState::Lent)?;
         self.running += 1;
@@ -224,10 +224,10 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
-    /// Handles a TAKEN; returns the handler that waits for it.
+    /// Handles a TAKEN; returns the handler that waits for this.
     ///
     /// # Errors
-    /// There is no such answer.
+    /// No such answer is lent.
     pub fn handle_taken(&mut self, call: CallId) -> Result<Option<R>, Violation> {
         let none = Violation("an answer was taken that was not by reference");
         let slot = self.slot_mut(call).ok_or(none)?;
@@ -237,7 +237,7 @@ impl<R, W> ServerMachine<R, W> {
                 Ok(Some(handler))
             }
             SlotState::Revoked => Ok(None),
-            // The connection is about to end because of this.
+            // The violation is about to end the connection.
             other @ (SlotState::Idle | SlotState::Running { .. }) => {
                 slot.state = other;
                 Err(none)
@@ -248,7 +248,7 @@ impl<R, W> ServerMachine<R, W> {
     /// Handles a CANCEL; returns the handler, if the call is still running.
     ///
     /// # Errors
-    /// There was no such call.
+    /// The slot had no such call.
     pub fn handle_cancel(&mut self, call: CallId) -> Result<Option<&R>, Violation> {
         let slot = self.slot_mut(call);
         let slot = slot.ok_or(Violation("a cancellation of no call"))?;
@@ -261,7 +261,8 @@ impl<R, W> ServerMachine<R, W> {
     /// Handles an ITEM; returns the reader to wake.
     ///
     /// # Errors
-    /// There was no such call, or it takes no items, or not this one.
+    /// The slot had no such call, the call takes no items, or the item exceeds the credit or
+    /// follows the end of the stream.
     pub fn handle_item(&mut self, call: CallId, item: Item<'_>) -> Result<Option<W>, Violation> {
         let slot = self.slot_mut(call);
         let slot = slot.ok_or(Violation("an item of no call"))?;
@@ -282,7 +283,7 @@ impl<R, W> ServerMachine<R, W> {
     /// Handles a CREDIT; returns the handler to wake.
     ///
     /// # Errors
-    /// There was no such call, or it sends no items, or fewer.
+    /// The slot had no such call, or the call sends no items, or sent fewer.
     pub fn handle_credit(&mut self, call: CallId, more: Credit) -> Result<Option<&R>, Violation> {
         let slot = self.slot_mut(call);
         let slot = slot.ok_or(Violation("credit of no call"))?;
@@ -295,8 +296,8 @@ impl<R, W> ServerMachine<R, W> {
         Ok(Some(handler))
     }
 
-    /// Sets the reader to wake for an item, and returns the previous one, or this one if the call
-    /// is over.
+    /// Sets the reader to wake for an item. Returns the previous reader, or `reader` itself if the
+    /// call is over.
     pub fn watch_items(&mut self, call: CallId, reader: W) -> Option<W> {
         match self.flows(call) {
             Some(flows) => flows.reader.replace(reader),

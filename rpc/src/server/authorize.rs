@@ -18,8 +18,8 @@ use crate::status::Result;
 /// });
 /// ```
 pub trait Authorize: Send + Sync + 'static {
-    /// Returns `Ok` to allow the call, by the caller's address, the method and the metadata. It
-    /// runs on the task that reads the frames of all connections, so it must not block.
+    /// Returns `Ok` to allow the call, for instance by the caller's address, the method or the
+    /// metadata. Runs on the task that reads the frames of all connections, so it must not block.
     ///
     /// # Errors
     /// The status that the caller gets, as not started: usually

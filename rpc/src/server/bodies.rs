@@ -1,5 +1,5 @@
-//! Requests that the server reads out of the client's memory, and answers that the client reads out
-//! of the server's.
+//! Requests that the server reads from the client's memory, and answers that the client reads from
+//! the server's memory.
 
 use std::future::Future;
 use std::pin::pin;
@@ -32,7 +32,7 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    /// Reads the arguments when their turn has come, then starts the handler.
+    /// Waits for the request's turn, reads the arguments, then starts the handler.
     pub(super) async fn run(mut self, connection: Arc<ServerConnection>) {
         let body = unless_unwanted(&self.cx, async {
             let read = pin!(read(&connection, &self.ticket, self.region));
@@ -43,11 +43,11 @@ impl Fetch {
         });
         let body = body.await;
         let permit = self.ticket.end();
-        // If the request has lost its place meanwhile, it is refused, even with a complete body.
+        // A request that was given up meanwhile is refused, even with a complete body.
         let body = body.and_then(|body| permit.is_some().then_some(body).ok_or_else(overloaded));
         let len = body.as_ref().map_or(0, Vec::len);
         let is_long = len > DECODED_IN_TASK_MAX;
-        // A peer within the process is no stranger, and a run of the test kit follows its seed.
+        // A peer within the process is trusted, and a run of the test kit must follow its seed.
         let is_local = connection.endpoint.domain().backend() == Backend::Loopback;
         let start = Start {
             connection,
@@ -58,7 +58,7 @@ impl Fetch {
             streams: self.streams,
         };
         match is_long && !is_local {
-            // If the runtime ends, it drops this, as it drops the connection.
+            // If the runtime ends, it drops this task, as it drops the connection.
             true => drop(tokio::task::spawn_blocking(|| start.run(false))),
             false => start.run(true),
         }
@@ -76,8 +76,8 @@ struct Start {
 }
 
 impl Start {
-    /// Decodes the request and starts its handler, or refuses the call. `polls`: this is a task,
-    /// where the handler may be polled.
+    /// Decodes the request and starts its handler, or refuses the call. `polls`: whether this runs
+    /// in a task, where the handler may be polled.
     fn run(self, polls: bool) {
         let Start {
             connection,
@@ -87,8 +87,8 @@ impl Start {
             lent,
             streams,
         } = self;
-        // The times of this turn count from the request's arrival, so that the wait is not measured
-        // as a slow poll.
+        // The turn's times count from the request's arrival, so that the wait is not measured as a
+        // slow poll.
         let mut turn = ServerTurn::new(connection.endpoint.domain());
         turn.begin_at(cx.call().received);
         turn.kept.permit = permit;
@@ -112,7 +112,7 @@ impl Start {
     }
 }
 
-/// Reads the body when its turn has come.
+/// Waits for room, then reads the body.
 async fn read(
     connection: &ServerConnection,
     ticket: &FetchTicket,
@@ -130,8 +130,8 @@ fn overloaded() -> Status {
     status.with_retry_after(RETRY_AFTER)
 }
 
-/// Runs `work` until it ends, or the call is cancelled or late. No handler has started in either
-/// case.
+/// Runs `work` until it ends, or until the call is cancelled or late. In the last two cases no
+/// handler has started.
 async fn unless_unwanted<T>(cx: &Cx, work: impl Future<Output = Result<T>>) -> Result<T> {
     let unwanted = async {
         match cx.deadline() {
@@ -195,7 +195,7 @@ pub(super) async fn answer(
     routed.counters.end(&cx, code, served);
     connection.send(&mut frame);
     wake_all(reader);
-    // Ends with TAKEN, the connection or the drain.
+    // Ends with TAKEN, with the connection, or with the drain.
     if timeout(BODY_TAKEN_WITHIN, cx.cancelled()).await.is_err() {
         log(|| tracing::debug!(peer = %cx.peer(), "an answer was not read"));
     }

@@ -1,4 +1,4 @@
-//! Methods that every server answers besides its services': its health, and its description.
+//! Methods that every server answers in addition to its services: its health, and its description.
 
 use std::future::ready;
 use std::sync::{OnceLock, Weak};
@@ -13,7 +13,6 @@ use crate::observe::MethodStats;
 use crate::status::{Code, Result, Status};
 use crate::wire::{CodecName, method_id};
 
-/// The methods `check` and `describe`.
 pub(crate) static METHODS: [Method; 2] = [
     described("fabric-rpc/check"),
     described("fabric-rpc/describe"),
@@ -22,7 +21,7 @@ pub(crate) static METHODS: [Method; 2] = [
 const fn described(name: &'static str) -> Method {
     Method {
         name,
-        // Of the name alone: peers of any version call them.
+        // So the id depends on the name alone, and peers of any version can call these methods.
         signature: String::new(),
         id: method_id(name),
         to_end: false,
@@ -45,7 +44,7 @@ pub struct ServerHealth {
 /// A server's methods and limits; the result of [`Channel::describe`](crate::Channel::describe).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerDescription {
-    /// The codec of its services; empty if none of them uses a codec.
+    /// The codec of the server's services; empty if no service uses a codec.
     pub codec: String,
     /// Load and limits.
     pub health: ServerHealth,
@@ -74,8 +73,8 @@ pub struct MethodDescription {
     pub stats: MethodStats,
 }
 
-/// The service of these methods. Its bodies are encoded with postcard, whatever the server's codec
-/// is.
+/// The service of the methods `check` and `describe`. It encodes bodies with postcard, whatever the
+/// server's codec is.
 #[derive(Debug, Default)]
 pub(super) struct Builtin {
     /// Set before anything listens.

@@ -1,5 +1,4 @@
-//! A server's connection: the protocol machine, together with the endpoint, lock and handlers that
-//! it needs.
+//! A server's connection: the protocol machine, and the machine's endpoint, lock and handlers.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +30,7 @@ use crate::wire::{
     each_frame, encode_goaway, encode_window, micros, response_head,
 };
 
-/// The machine: its calls are reached by their contexts, and readers of items by their wakers.
+/// The machine. A call's context reaches its handler, and a waker wakes the reader of its items.
 pub(super) type Machine = ServerMachine<Cx, Waker>;
 
 /// Parts of a call that has ended that are reused for the next one.
@@ -44,7 +43,7 @@ pub(crate) struct Spare {
     /// Answers of the connection whose messages are being handled.
     answers: BatchBuf,
     /// The place of the call that is being handled. If the call is answered at its first poll, the
-    /// next call has the place.
+    /// next call takes the place over.
     pub(super) permit: Option<CallPermit>,
 }
 
@@ -54,13 +53,13 @@ pub(crate) struct ServerConnection {
     pub(crate) endpoint: Endpoint,
     peer: Arc<Peer>,
     pub(super) server: Arc<ServerShared>,
-    /// Bytes of the largest frame that the client takes, and below of the largest body by
+    /// Bytes of the largest frame that the client accepts, and, below, of the largest body by
     /// reference.
     frame_max: usize,
     body_max: u64,
     pub(super) bulk: Arc<Bulk>,
-    /// Room for requests that are read out of the client's memory, and below for answers that it
-    /// reads here.
+    /// Room for requests that are read from the client's memory, and, below, for answers that the
+    /// client reads from this server's memory.
     pub(super) requests: BodyRoom,
     pub(super) answers: BodyRoom,
     /// This connection's share of the server's room for requests.
@@ -68,7 +67,7 @@ pub(crate) struct ServerConnection {
     machine: Mutex<Machine>,
     reading: ReadingCheck,
     has_failed: AtomicBool,
-    /// Closed once the connection has ended; the semaphore is used for nothing else.
+    /// Closed once the connection has ended. The semaphore has no permits, and only signals that.
     ended: Semaphore,
 }
 
@@ -112,7 +111,7 @@ impl ServerConnection {
         self.with_machine(|machine| machine.running())
     }
 
-    /// Refuses calls from now on, and notifies the client of that.
+    /// Refuses calls from now on, and sends GOAWAY to the client.
     pub(crate) fn drain(&self) {
         self.with_machine(|machine| machine.drain());
         self.send_bare(&encode_goaway());
@@ -128,7 +127,7 @@ impl ServerConnection {
         self.frame_max
     }
 
-    /// Sends a frame. If that fails, the connection is lost, and ends at both sides.
+    /// Sends a frame. If sending fails, the connection is lost, and ends at both sides.
     pub(super) fn send(&self, frame: &mut FrameBuf) {
         self.reading.count_message();
         let _ = send(&self.endpoint, frame);
@@ -140,7 +139,7 @@ impl ServerConnection {
         send_item(&self.endpoint, frame).unwrap_or(ItemSending::Sent)
     }
 
-    /// Sends an answer, together with others if it is small.
+    /// Sends an answer; a small answer is gathered with others.
     #[inline]
     fn gather(&self, head: &[u8; HEADER_LEN], reply: &mut Reply, turn: &mut ServerTurn) {
         if !turn.kept.answers.has_room(reply.len()) {
@@ -156,8 +155,8 @@ impl ServerConnection {
         }
     }
 
-    /// Sends the gathered answers. The place of their calls is freed before, since a client that
-    /// has an answer may call again.
+    /// Sends the gathered answers. Frees the place of their calls first, since a client that has an
+    /// answer may call again.
     fn send_gathered(&self, turn: &mut ServerTurn) {
         turn.kept.permit = None;
         if !turn.kept.answers.message().is_empty() {
@@ -170,8 +169,8 @@ impl ServerConnection {
         self.send(&mut FrameBuf::from_slice(frame));
     }
 
-    /// Ends a call, unless it is answered already: a handler that continues after the answer may
-    /// have the id of another call by now.
+    /// Ends a call, unless it is answered already: by then the id of a handler that continues after
+    /// the answer may belong to another call.
     pub(super) fn end_call<T>(
         &self,
         cx: &Cx,
@@ -185,7 +184,7 @@ impl ServerConnection {
         })
     }
 
-    /// Runs a part of the call in a task of its own. If it panics, the call is answered
+    /// Runs a part of the call in its own task. If the part panics, the call is answered
     /// nevertheless.
     fn spawn(
         self: &Arc<Self>,
@@ -208,7 +207,6 @@ impl ServerConnection {
         self.answer(cx, Reply::refusal(&status), served, None);
     }
 
-    /// Cancels all running calls.
     pub(crate) fn cancel_all(&self, reason: CancelReason) {
         let all: Vec<Cx> = self.with_machine(|machine| machine.all_running().cloned().collect());
         all.iter().for_each(|cx| cx.cancel(reason));
@@ -216,13 +214,13 @@ impl ServerConnection {
 
     /// Waits for the connection's end, which the client or [`close`] causes.
     pub(crate) async fn ended(&self) {
-        // It never has permits, so this waits until it is closed.
+        // The semaphore never has permits, so this waits until it is closed.
         let _ = self.ended.acquire().await;
     }
 
-    /// Answers a call that was served for `served`, unless it was answered before or its connection
-    /// is lost. Returns the code that the client gets. The call's place is freed before the answer
-    /// is sent, but a large answer keeps it until it is lent.
+    /// Answers a call that was served for `served`, unless it is answered already or its connection
+    /// is lost. Returns the code that the client gets. Frees the call's place before sending the
+    /// answer, but a large answer keeps the place until it is lent.
     pub(super) fn answer(
         self: &Arc<Self>,
         cx: &Cx,
@@ -248,7 +246,7 @@ impl ServerConnection {
         code
     }
 
-    /// As `answer`, for a call that was not [opened](Self::open_call) and whose answer
+    /// Like `answer`, for a call that was not [opened](Self::open_call) and whose answer
     /// [fits](Self::fits) into a frame.
     #[inline]
     pub(super) fn answer_at_once(&self, cx: &Cx, reply: &mut Reply, turn: &mut ServerTurn) {
@@ -260,7 +258,7 @@ impl ServerConnection {
         self.gather(&head, reply, turn);
     }
 
-    /// Returns whether the answer fits into a frame that the client takes.
+    /// Returns whether the answer fits into a frame that the client accepts.
     pub(super) fn fits(&self, reply: &Reply) -> bool {
         reply.len() <= self.frame_max
     }
@@ -290,8 +288,8 @@ impl ServerConnection {
         }
     }
 
-    /// Makes the answer one that the client takes, in a frame or by reference. The text of a status
-    /// is cut if necessary.
+    /// Makes the answer one that the client accepts, in a frame or by reference. Cuts the text of a
+    /// status if necessary.
     fn fit(&self, reply: &mut Reply) {
         if reply.len() <= self.frame_max {
             return;
@@ -323,7 +321,6 @@ impl ServerConnection {
         self.gather(&head, &mut reply, turn);
     }
 
-    /// Handles a frame of a message.
     #[inline]
     fn handle(
         self: &Arc<Self>,
@@ -339,7 +336,6 @@ impl ServerConnection {
         }
     }
 
-    /// Handles a frame other than a request.
     fn handle_other(&self, frame: &Frame<'_>) -> Result<(), Violation> {
         match *frame {
             Frame::Cancel(call) => {
@@ -368,7 +364,7 @@ impl ServerConnection {
             }
             Frame::Taken(call) => {
                 let taken = self.with_machine(|machine| machine.handle_taken(call))?;
-                // The task that lends the answer waits for this.
+                // The task that lends the answer waits for this cancellation.
                 taken.iter().for_each(|cx| cx.cancel(CancelReason::Caller));
                 self.server.notice_idle();
                 Ok(())
@@ -522,14 +518,14 @@ impl Connection for ServerConnection {
     }
 
     fn handle_end(self: &Arc<Self>, why: EndCause<'_>) {
-        // A client that ends with its process, and awaits nothing, has lost nothing.
+        // A client that ends with its process, and awaits no call, has lost nothing.
         if let EndCause::Lost(error) = &why
             && (error.kind() != ErrorKind::PeerClosed
                 || self.with_machine(|machine| machine.running() > 0))
         {
             self.server.lost.fetch_add(1, Ordering::Relaxed);
         }
-        // The library refuses messages that are longer than any frame.
+        // The library refuses messages that are longer than the largest frame.
         if matches!(why, EndCause::Lost(error) if error.kind() == ErrorKind::TooLarge) {
             self.count_violation("a frame that is too long");
         }
@@ -538,7 +534,7 @@ impl Connection for ServerConnection {
     }
 }
 
-/// Returns the head of the answer to a call that was served for this time.
+/// Returns the head of the answer to a call that was served for `time_us`.
 fn head_of(call: CallId, time_us: u32, reply: &Reply) -> [u8; HEADER_LEN] {
     let head = FrameHead {
         call,

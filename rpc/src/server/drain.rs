@@ -1,4 +1,4 @@
-//! The graceful end of a server, with a deadline.
+//! Closes a server gracefully, with a deadline.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
         hub,
         listener,
     } = listening;
-    // `None`: the deadline is beyond what a clock can represent.
+    // `None`: a clock cannot represent the deadline.
     let deadline = Instant::now().checked_add(deadline);
     // From now on connection requests are rejected with the status `Draining`.
     shared.is_draining.store(true, Ordering::SeqCst);
@@ -56,14 +56,14 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
                 shared.idle.notified().await;
             }
         };
-        // A handler that does not await, or continues to its end, cannot be stopped.
+        // A handler that does not await, or that continues to its end, cannot be stopped.
         let _ = timeout(DRAIN_GRACE, answered).await;
     }
-    // A client without calls closes its connection when it reads the notice.
+    // A client without calls closes its connection when it reads the GOAWAY.
     let linger = Instant::now() + DRAIN_LINGER;
     let linger = deadline.map_or(linger, |it| it.min(linger));
     let _ = timeout_at(linger, join_all(connections.iter().map(|it| it.ended()))).await;
-    // Connections that do not answer are left to the library, which closes them within seconds.
+    // The library closes connections that do not answer, within seconds.
     let _ = timeout(DRAIN_LINGER, join_all(connections.iter().map(close))).await;
     drop(hub);
 }

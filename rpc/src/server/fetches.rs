@@ -1,11 +1,10 @@
-//! The resources that requests by reference hold at a server, and the rules by which they give way.
+//! Requests by reference at a server: the resources that they hold, and which of them is given up.
 //!
 //! A client that asks the server to read its memory, and then does not serve the reads, holds a
-//! call's place and room for the body at no cost to itself. So until a handler has seen a request,
-//! the request holds both only as long as no connection that has less needs them: if nothing is
-//! left, the connection that has most loses its oldest request, as not started. Bodies that
-//! handlers have cannot be taken back; of these a connection has no more than it leaves to all
-//! others.
+//! call's place and room for the body at no cost to itself. So until a handler has the request, the
+//! request holds both only while no connection that holds less needs them: if nothing is left, the
+//! connection that holds most loses its oldest request, as not started. Bodies that handlers have
+//! cannot be taken back; a connection has at most as many bytes of them as it leaves to all others.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,14 +17,14 @@ use super::listening::{CallPermit, ServerShared};
 use super::ranking::Ranking;
 use crate::limits::{BODIES_PER_SERVER, FRAME_MAX};
 
-/// A connection's share of the room for bodies. Written under the lock of all shares.
+/// A connection's share of the room for bodies. Written under the lock of the whole table.
 #[derive(Debug, Default)]
 pub(super) struct BodyShare {
     /// Bytes, including those that handlers have.
     bytes: AtomicUsize,
 }
 
-/// The requests of a server whose bodies are on their way, and the room for all bodies.
+/// A server's requests whose bodies are being read, and the room for all bodies.
 pub(super) struct FetchTable(Mutex<Fetches>);
 
 struct Fetches {
@@ -39,22 +38,22 @@ struct Fetches {
 /// A request until its body is complete.
 struct Entry {
     connection: Arc<ServerConnection>,
-    /// Bytes of room that it has; 0 before its turn.
+    /// Bytes of room that the request holds; 0 before its turn.
     bytes: usize,
     permit: CallPermit,
-    /// Dropping it notifies the request that it was given up.
+    /// Dropped to notify the request that it was given up.
     _wanted: oneshot::Sender<Infallible>,
 }
 
-/// A call's entry in the table, until this is dropped.
+/// A call's entry in the table; dropping it removes the entry.
 pub(super) struct FetchTicket {
     server: Arc<ServerShared>,
-    /// Key of its connection.
+    /// Key of the call's connection.
     owner: usize,
     number: u64,
 }
 
-/// Becomes ready when the request is given up, so that others get what it held.
+/// Becomes ready when the request is given up and its resources go to others.
 pub(super) type GivenUp = oneshot::Receiver<Infallible>;
 
 /// Room for a body, until it is dropped.
@@ -76,7 +75,7 @@ impl FetchTable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Inserts a request that was admitted and whose body is to be read.
+    /// Inserts an admitted request whose body must be read.
     pub(super) fn insert(
         connection: &Arc<ServerConnection>,
         route: usize,
@@ -103,16 +102,16 @@ impl FetchTable {
         (ticket, given_up)
     }
 
-    /// Makes a place for a call of a connection that has `calls` calls: gives up a request of
-    /// another connection that has more, and has one that is not read yet. `of_method`: it must be
-    /// a request of this method. Returns whether one was given up.
+    /// Frees a place for a call of a connection that has `calls` calls: gives up a request that is
+    /// not read yet, of another connection that has more calls. `of_method`: the request must be of
+    /// this method. Returns whether a request was given up.
     pub(super) fn give_place(&self, calls: usize, of_method: Option<usize>) -> bool {
         let given_up = {
             let mut fetches = self.lock();
             let oldest = fetches.under_way.oldest_of_most(calls, of_method);
             oldest.and_then(|it| fetches.give_up(it))
         };
-        // The entry is dropped without the lock, and so is its waker.
+        // The entry and its waker are dropped without the lock.
         given_up.is_some()
     }
 }
@@ -138,10 +137,10 @@ impl Fetches {
 }
 
 impl FetchTicket {
-    /// Reserves room for `len` bytes, for which others may have to be given up. False: there is no
-    /// room, or this request was given up itself.
+    /// Reserves room for `len` bytes; this may give up other requests. False: there is no room, or
+    /// this request itself was given up.
     pub(super) fn reserve(&self, len: u64) -> bool {
-        // An honest client has sent a smaller body in its frame.
+        // An honest client sends a smaller body in its frame.
         let bytes = usize::try_from(len).unwrap_or(usize::MAX).max(FRAME_MAX);
         let mut given_up = Vec::new();
         let mut fetches = self.server.fetches.lock();
@@ -150,7 +149,7 @@ impl FetchTicket {
         };
         let connection = Arc::clone(&entry.connection);
         let held = || connection.share.bytes.load(Ordering::Relaxed);
-        // Until the connection leaves to others as much as it has, with this body.
+        // Until the connection, with this body, leaves as much to others as it holds.
         while held() + 2 * bytes > fetches.free {
             let Some(oldest) = fetches.under_way.oldest_of_largest(held() + bytes) else {
                 break;
@@ -170,8 +169,8 @@ impl FetchTicket {
         has_room
     }
 
-    /// Ends the reading, with or without a body; returns the permit to continue the call, unless it
-    /// was given up.
+    /// Ends the reading, with or without a body. Returns the permit to continue the call, unless
+    /// the request was given up.
     pub(super) fn end(&self) -> Option<CallPermit> {
         let mut fetches = self.server.fetches.lock();
         let removed = fetches.under_way.remove(self.owner, self.number);
@@ -187,7 +186,7 @@ impl FetchTicket {
     }
 }
 
-/// Applies to a call whose task ends with the runtime.
+/// Removes the entry of a call whose task ends with the runtime.
 impl Drop for FetchTicket {
     fn drop(&mut self) {
         self.end();

@@ -65,10 +65,10 @@ impl<C: CodecOf<T>, T> Stream for ReceivedItems<C, T> {
 }
 
 impl ServerConnection {
-    /// Sends an item. If there is no credit for it, the call's task is woken when there is.
+    /// Sends an item. Without credit, the call's task is woken when there is credit.
     ///
     /// # Errors
-    /// It is too large, or the call is over.
+    /// The item is too large, or the call is over.
     fn send_item(&self, cx: &Cx, mut frame: FrameBuf) -> Result<ItemSending> {
         if frame.len() > self.frame_max() {
             let (len, max) = (frame.len(), self.frame_max());
@@ -93,7 +93,7 @@ impl ServerConnection {
     }
 
     fn read_item(&self, cx: &Cx, task: &Waker) -> ItemRead {
-        // Wakers are cloned and dropped without the lock, since their code is not this layer's.
+        // Wakers are cloned and dropped without the lock, since they run code of another layer.
         let mut other = None;
         loop {
             let (mut machine, mut last) = (self.lock(), None);
@@ -109,7 +109,7 @@ impl ServerConnection {
                 };
                 last = machine.watch_items(cx.id(), reader);
             }
-            // Sent under the lock, so that it precedes the answer.
+            // The credit is sent under the lock, so that it precedes the answer.
             if let ItemRead::Item(_, Some(credit)) = &read {
                 self.send_bare(&encode_credit(cx.id(), *credit));
             }
@@ -141,7 +141,7 @@ impl SentItems {
         }
     }
 
-    /// Sends the items that can be sent now. Called by the task of the call, which sends the answer
+    /// Sends the items that can be sent now. Called by the call's task, which sends the answer
     /// after the items; ready with that answer.
     pub(super) fn poll(
         &mut self,
@@ -151,7 +151,7 @@ impl SentItems {
     ) -> Poll<Reply> {
         for _ in 0..STREAM_ITEMS {
             if let Some(sending) = &mut self.sending {
-                // If this fails, the connection is lost.
+                // If sending fails, the connection is lost.
                 let _ = ready!(Pin::new(sending).poll(task));
                 self.sending = None;
             }
@@ -181,7 +181,7 @@ impl SentItems {
                 Err(status) => return Poll::Ready(Reply::status(&status)),
             }
         }
-        // Other tasks have their turn.
+        // Lets other tasks run.
         task.waker().wake_by_ref();
         Poll::Pending
     }

@@ -43,7 +43,7 @@ pub(crate) struct ServerShared {
     auth_keys: AuthKeys,
     pub(super) unauthorized: Unauthorized,
     pub(super) slow_logged: BoundedLog,
-    /// Set when it listens.
+    /// Set once the server listens.
     listener: OnceLock<Weak<PassiveEndpoint>>,
     pub(crate) limits: ServerLimits,
     pub(crate) chunks: Arc<ChunkPool>,
@@ -69,7 +69,7 @@ pub(crate) struct ServerShared {
 /// The place of a running call, among all places of the server.
 pub(crate) struct CallPermit {
     server: Arc<ServerShared>,
-    /// The place among the calls of its method, if the method has a limit of its own.
+    /// The place among the calls of the method, if the method has a limit of its own.
     of_method: Option<OwnedSemaphorePermit>,
     /// The room of a request that was read by reference.
     of_body: Option<BodyPermit>,
@@ -84,17 +84,17 @@ impl CallPermit {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        // SeqCst, in one order with the start of a drain: the drain sees this, or this sees the
-        // drain.
+        // SeqCst orders this with the start of a drain: either the drain sees this change, or this
+        // sees the drain.
         self.server.running.fetch_sub(1, Ordering::SeqCst);
         self.server.notice_idle();
     }
 }
 
 impl ServerShared {
-    /// Makes the permit one for a call of a connection that has `calls` calls: if a place is free,
-    /// or another connection has more calls and a request that is not read yet, or the method is
-    /// always answered. `permit`: what the last call has left.
+    /// Makes `permit` one for a call of a connection that has `calls` calls: if a place is free, if
+    /// another connection has more calls and an unread request to give up, or if the method is
+    /// always answered. `permit`: the place that the last call has left.
     #[inline]
     pub(crate) fn admit(
         self: &Arc<Self>,
@@ -105,7 +105,7 @@ impl ServerShared {
         let routed = self.routes.at(route);
         if let Some(left) = permit {
             left.of_method = None;
-            // A call of a method that is always answered may have left a place too many.
+            // A call of a method that is always answered may have left a place above the limit.
             if self.running() > self.limits.calls && !routed.is_builtin {
                 *permit = None;
             } else if routed.room.is_none() {
@@ -123,7 +123,7 @@ impl ServerShared {
     fn try_admit(self: &Arc<Self>, permit: &mut Option<CallPermit>, routed: &RoutedMethod) -> bool {
         if permit.is_none() {
             let running = self.running.fetch_add(1, Ordering::AcqRel);
-            // If it is dropped, it frees the place.
+            // Dropping the permit frees the place.
             let taken = CallPermit {
                 server: Arc::clone(self),
                 of_method: None,
@@ -145,8 +145,8 @@ impl ServerShared {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces the current window to a new connection, if it differs from the window with which
-    /// the connection was made: announcements meanwhile went only to the other connections.
+    /// Announces the current window to a new connection, if the window has changed since the
+    /// connection's HELLO: announcements meanwhile went only to the other connections.
     fn announce_if_other(&self, connection: &ServerConnection, agreed: Window) {
         let window = self.window();
         if *window != agreed {
@@ -160,7 +160,7 @@ impl ServerShared {
         }
     }
 
-    /// Asks the program whether the call may be made.
+    /// Calls the program's authorization, if there is one.
     #[inline]
     pub(crate) fn authorize(&self, call: &Cx) -> Result<()> {
         match &self.authorize {
@@ -254,25 +254,26 @@ pub struct ServerStats {
     pub running: usize,
     /// Calls whose handlers were started.
     pub started: u64,
-    /// Calls whose handlers were not started: refused, not decodable, or cancelled before.
+    /// Calls whose handlers were not started: refused, not decodable, or cancelled before the
+    /// start.
     pub refused: u64,
     /// Connections that were closed because their client violated the protocol.
     pub violations: u64,
-    /// Calls that [`Authorize`] refused; they are in `refused` too.
+    /// Calls that [`Authorize`] refused; `refused` counts them too.
     pub unauthorized_calls: u64,
-    /// Connections that were not made because the client has no authorization key that is known
-    /// here, or its certificate was rejected.
+    /// Connections that were refused because the client has no authorization key that the server
+    /// knows, or because its certificate was rejected.
     pub unauthorized_connections: u64,
-    /// Connections that ended with an error: their client has died while it was awaiting a call, is
-    /// silent, or has reset them. A client that awaits nothing may end with its process. The log of
-    /// the layer below has the error of each.
+    /// Connections that ended with an error: the client died while awaiting a call, was silent, or
+    /// reset the connection. A client that awaits nothing may end with its process. The log of the
+    /// layer below has each connection's error.
     pub connections_lost: u64,
 }
 
 #[cfg(feature = "metrics")]
 impl ServerStats {
-    /// As [`ChannelStats::record_metrics`](crate::ChannelStats::record_metrics). Calls are counted
-    /// by their methods: [`MethodStats::record_metrics`].
+    /// As [`ChannelStats::record_metrics`](crate::ChannelStats::record_metrics). Calls are recorded
+    /// per method: [`MethodStats::record_metrics`].
     pub fn record_metrics(&self, labels: &[::metrics::Label]) {
         let set = |name, value| ::metrics::gauge!(name, labels.to_vec()).set(value);
         set("rpc.server.connections", self.connections as f64);
@@ -290,7 +291,7 @@ impl ServerStats {
 
 /// A running server, which [`Server::bind`] returns.
 ///
-/// It serves in the background until this is dropped, which closes all connections at once;
+/// It serves in the background until it is dropped, which closes all connections at once;
 /// [`drain`](Self::drain) closes them gracefully.
 ///
 /// ```
@@ -321,7 +322,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Opens the server. An error is one of listening, and not of a call.
+    /// Opens the server. An error concerns listening, not a call.
     pub(super) async fn open(
         server: Server,
         fabric: Fabric,
@@ -404,7 +405,7 @@ impl Listening {
             match hub.fabric.passive_endpoint(&hub.events).listen_at(address) {
                 Ok(listener) => {
                     let listener = Arc::new(listener);
-                    // An address is the first that can be listened at.
+                    // Listens at the first address that can be listened at.
                     let _ = shared.listener.set(Arc::downgrade(&listener));
                     return Ok(Listening {
                         shared,
@@ -423,7 +424,8 @@ impl Listening {
         self.listener.local_addr()
     }
 
-    /// The domain of its connections, for its statistics, and for memory that handlers register.
+    /// The domain of the server's connections, for its statistics and for memory that handlers
+    /// register.
     pub fn domain(&self) -> &Domain {
         &self.hub.domain
     }
@@ -449,15 +451,15 @@ impl Listening {
         &self.hub
     }
 
-    /// Changes the window of all clients, connected ones and later ones: the number of calls that
-    /// each may have open, 1 to 1,024, and the bytes of their requests, at least 64 KiB. A client
-    /// that exceeds a smaller window first waits until enough of its calls have completed.
+    /// Changes the window of all present and later clients: the number of calls that each may have
+    /// open, 1 to 1,024, and the bytes of their requests, at least 64 KiB. A client that exceeds a
+    /// smaller window first waits until enough of its calls have completed.
     pub fn set_window(&self, calls: u32, bytes: u32) {
         let new = Window {
             calls: calls.clamp(1, CALLS_PER_CONNECTION_MAX),
             bytes: bytes.max(FRAME_MAX as u32),
         };
-        // Held, so that all clients get the windows in the same order.
+        // The lock is held so that all clients get the windows in the same order.
         let mut window = self.shared.window();
         *window = new;
         self.hub
@@ -467,9 +469,9 @@ impl Listening {
     }
 
     /// Closes the server gracefully. It stops listening and refuses new calls with
-    /// [`Code::Draining`]. Running calls may continue until the deadline, at which they are
-    /// cancelled. Returns when all connections are closed, little later than the deadline, whatever
-    /// the clients do, with the server's last statistics.
+    /// [`Code::Draining`]. Running calls may continue until the deadline, and are then cancelled.
+    /// Returns the server's last statistics when all connections are closed, shortly after the
+    /// deadline at the latest, whatever the clients do.
     ///
     /// # Cancel safety
     /// Dropping the future closes all connections at once.
@@ -489,7 +491,7 @@ impl fmt::Debug for Listening {
     }
 }
 
-/// Decides about a connection request. A request that is accepted takes a task.
+/// Decides about a connection request. An accepted request takes a task.
 fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request: ConnRequest) {
     let refused = if shared.is_draining.load(Ordering::Acquire) {
         Some(Status::not_started(Code::Draining, DRAINING))
@@ -520,7 +522,7 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
     });
     let (Ok(client), Ok(key), None) = (hello, key, &refused) else {
         if let Some(status) = refused {
-            // A client that is gone by now needs no answer.
+            // A client that is gone by now gets no answer.
             let _ = request.reject().data(Rejection::encode(&status)).send();
         }
         return;
@@ -528,7 +530,7 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
     let peer = request.peer_addr();
     let of_server = Arc::clone(shared);
     let not_made = move |status: Status| match status.code() {
-        // The client has not proven the key that it claims to have.
+        // The client has not proven that it has the key that it names.
         Code::Unauthenticated => of_server.unauthorized.note_connection(peer, &status),
         _ => log(|| tracing::debug!(%peer, %status, "a connection was not made")),
     };
@@ -540,7 +542,7 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
     }
 }
 
-/// Counts the connection immediately, so that the limit holds for requests that arrive together.
+/// Counts the connection immediately, so that the limit also holds for simultaneous requests.
 fn establish(
     hub: &Arc<Hub<ServerConnection>>,
     shared: &Arc<ServerShared>,

@@ -47,15 +47,15 @@ pub(crate) use {connection::ServerConnection, listening::ServerShared};
 /// A future that is ready when the server must drain.
 type Signal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The settings of a server and its services.
+/// A server's settings and services.
 ///
-/// [`bind`](Self::bind) starts it in the background; [`listen`](Self::listen) runs it until it is
-/// drained.
+/// [`bind`](Self::bind) starts the server in the background; [`listen`](Self::listen) runs the
+/// server until it is drained.
 ///
-/// A call is handled where its request is read, as far as that is possible without waiting; a
-/// handler that waits continues in a task of its own. A handler must therefore not block its
-/// thread. Mark the method of a handler that computes for long with `#[rpc(spawn)]`;
-/// [`slow_polls`](crate::MethodStats::slow_polls) counts handlers that need it.
+/// The task that reads a call's request also runs its handler, until the handler must wait; the
+/// handler then continues in a task of its own. A handler must therefore not block its thread. Mark
+/// the method of a handler that computes for long with `#[rpc(spawn)]`;
+/// [`slow_polls`](crate::MethodStats::slow_polls) counts the calls that show the need.
 ///
 /// ```
 /// use std::time::Duration;
@@ -85,7 +85,7 @@ type Signal = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[must_use = "nothing listens before `bind` or `listen`"]
 pub struct Server {
     services: Vec<Arc<dyn Service>>,
-    /// Limits of methods that have their own.
+    /// Limits of single methods.
     methods_max: Vec<(String, usize)>,
     fabric: Option<Fabric>,
     open_domain: Option<OpenDomain>,
@@ -97,21 +97,20 @@ pub struct Server {
     drain_deadline: Duration,
 }
 
-/// The authorization keys of a server.
 #[derive(Default)]
 pub(crate) struct AuthKeys {
     unnamed: Option<AuthKey>,
     named: BTreeMap<Arc<str>, AuthKey>,
 }
 
-/// The name and the authorization key of a client; each `None` if it has none.
+/// The name and the authorization key of a client, each `None` if the client has none.
 pub(crate) type ClientKey<'k> = (Option<&'k Arc<str>>, Option<&'k AuthKey>);
 
 impl AuthKeys {
-    /// Finds the key of a client that has one or has none, and names it or does not.
+    /// Finds the key of a client. `has_key`: whether the client has a key; `name`: the key's name.
     ///
     /// # Errors
-    /// Why the client cannot be one of this server's, as text.
+    /// Why this server cannot accept the client, as text.
     fn find(&self, has_key: bool, name: Option<&str>) -> Result<ClientKey<'_>, &'static str> {
         let is_empty = self.unnamed.is_none() && self.named.is_empty();
         match (has_key, name) {
@@ -129,13 +128,13 @@ impl AuthKeys {
         }
     }
 
-    /// Checks the names.
+    /// Checks the names' lengths.
     fn check(&self) -> Result<()> {
         self.named.keys().try_for_each(|name| check_key_name(name))
     }
 }
 
-/// Checks the name of an authorization key.
+/// Checks the length of an authorization key's name.
 pub(crate) fn check_key_name(name: &str) -> Result<()> {
     match name.len() {
         1..=KEY_NAME_MAX => Ok(()),
@@ -146,11 +145,10 @@ pub(crate) fn check_key_name(name: &str) -> Result<()> {
     }
 }
 
-/// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerLimits {
     pub(crate) calls: usize,
-    /// The window at the start.
+    /// The initial window.
     pub(crate) window: Window,
     pub(crate) connections: usize,
     /// Longest time of a call.
@@ -188,7 +186,7 @@ impl Server {
         }
     }
 
-    /// Adds a service: a `..Server` that `#[service]` has generated.
+    /// Adds a service: a value of a `..Server` type that `#[service]` has generated.
     #[allow(
         clippy::should_implement_trait,
         reason = "it takes any service, and is no sum"
@@ -204,7 +202,7 @@ impl Server {
         self
     }
 
-    /// Configures the domain that the server opens, for instance its driver and the number of its
+    /// Configures the domain that the server opens, for instance its driver and the number of
     /// drivers.
     pub fn domain(
         mut self,
@@ -214,10 +212,10 @@ impl Server {
         self
     }
 
-    /// Uses this domain, which is open, instead of opening one; [`fabric`](Self::fabric) is then to
-    /// be its fabric. Channels and servers may share one. A domain with
-    /// [`Driver::Local`](tokio_fabric::Driver::Local) is used so, within the `local::block_on` that
-    /// runs it; calls are then made, and handlers run, on that thread.
+    /// Uses this open domain instead of opening one; [`fabric`](Self::fabric) must then be the
+    /// domain's fabric. Channels and servers may share a domain. A domain with
+    /// [`Driver::Local`](tokio_fabric::Driver::Local) must be passed this way, within the
+    /// `local::block_on` that runs it; calls are then made, and handlers run, on that thread.
     pub fn in_domain(mut self, domain: &Domain) -> Server {
         let domain = domain.clone();
         self.open_domain = Some(Box::new(|_| Ok(domain)));
@@ -247,55 +245,55 @@ impl Server {
         self
     }
 
-    /// The number of connections. Further ones are rejected with
-    /// [`Code::Overloaded`](crate::Code::Overloaded). At most 131,072: memory for the events of
-    /// all of them is allocated when the server is opened. Default: 10,240.
+    /// The number of connections. Further connections are rejected with
+    /// [`Code::Overloaded`](crate::Code::Overloaded). At most 131,072: the server allocates memory
+    /// for the events of that many connections when it is opened. Default: 10,240.
     pub fn connections_max(mut self, connections: usize) -> Server {
         self.limits.connections = connections.min(CONNECTIONS_PER_SERVER_MAX);
         self
     }
 
-    /// Limits the time of each call, from the arrival of its request, whatever deadline its client
-    /// sets, also if it sets none; then the call fails with
+    /// Limits the time of each call, from the arrival of its request, even if its client sets a
+    /// later deadline or none; then the call fails with
     /// [`Code::DeadlineExceeded`](crate::Code::DeadlineExceeded). So a client that blocks reads of
-    /// its lent memory, or does not read a stream, occupies a place no longer than that; or a
-    /// second longer, if a `#[rpc(to_end)]` handler waits for it. Streams without an end need more,
-    /// or `Duration::MAX`, which is no limit. Default: 1 h.
+    /// its lent memory, or does not read a stream, occupies a place no longer than that, or a
+    /// second longer if a `#[rpc(to_end)]` handler waits for the client. Endless streams need a
+    /// longer limit, or `Duration::MAX`, which is no limit. Default: 1 h.
     pub fn deadline_max(mut self, within: Duration) -> Server {
         self.limits.deadline = within;
         self
     }
 
-    /// Decides about each call before its arguments are decoded. Default: every connected client
-    /// may make every call.
+    /// Authorizes each call before its arguments are decoded. Default: every connected client may
+    /// make every call.
     pub fn authorize(mut self, authorize: impl Authorize) -> Server {
         self.authorize = Some(Box::new(authorize));
         self
     }
 
     /// Accepts only clients that prove that they have this key, which is never sent
-    /// ([`ChannelBuilder::auth_key`](crate::ChannelBuilder::auth_key)). Others are rejected with
-    /// [`Code::Unauthenticated`](crate::Code::Unauthenticated). The key does not encrypt the data
-    /// that follows.
+    /// ([`ChannelBuilder::auth_key`](crate::ChannelBuilder::auth_key)). Other clients are rejected
+    /// with [`Code::Unauthenticated`](crate::Code::Unauthenticated). The key does not encrypt the
+    /// data that follows.
     pub fn auth_key(mut self, key: AuthKey) -> Server {
         self.auth_keys.unnamed = Some(key);
         self
     }
 
-    /// As [`auth_key`](Self::auth_key), for the clients that have the key of this name
-    /// ([`ChannelBuilder::named_auth_key`](crate::ChannelBuilder::named_auth_key)): one for each
-    /// tenant, for instance. [`Cx::auth_key_name`](crate::Cx::auth_key_name) is the name of the key
-    /// that a caller has proven. The name is sent, and has 1 to 32 bytes: [`bind`](Self::bind)
-    /// fails otherwise. Another key of the same name replaces the first.
+    /// As [`auth_key`](Self::auth_key), for clients that have the key of this name
+    /// ([`ChannelBuilder::named_auth_key`](crate::ChannelBuilder::named_auth_key)), for instance
+    /// one key per tenant. [`Cx::auth_key_name`](crate::Cx::auth_key_name) is the name of the key
+    /// that a caller has proven to have. The name is sent, and has 1 to 32 bytes; otherwise
+    /// [`bind`](Self::bind) fails. Another key of the same name replaces the first.
     pub fn named_auth_key(mut self, name: impl Into<Arc<str>>, key: AuthKey) -> Server {
         self.auth_keys.named.insert(name.into(), key);
         self
     }
 
-    /// Puts a layer around all services: limits, load shedding, or any other layer of `tower`, or a
-    /// stack of several. Setting another one replaces it. If the layer fails instead of passing a
-    /// call on, the call is refused, as not started. Default: none; calls go to their handlers
-    /// directly.
+    /// Puts a layer around all services: limits, load shedding, any other layer of `tower`, or a
+    /// stack of layers. A later call replaces the layer. If the layer fails instead of passing a
+    /// call on, the call is refused, as not started. Default: none; calls go directly to their
+    /// handlers.
     ///
     /// ```
     /// # #[cfg(feature = "tower")] {
@@ -317,8 +315,8 @@ impl Server {
         self
     }
 
-    /// Drains the server when the future is ready; [`listen`](Self::listen) then returns. Without
-    /// effect with [`bind`](Self::bind): there, call [`Listening::drain`].
+    /// Drains the server when the future is ready; [`listen`](Self::listen) then returns. No effect
+    /// with [`bind`](Self::bind): call [`Listening::drain`] there.
     pub fn drain_on(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Server {
         self.drain_on = Some(Box::pin(signal));
         self
@@ -350,8 +348,9 @@ impl Server {
     }
 
     /// Listens and serves until the future of [`drain_on`](Self::drain_on) is ready and the server
-    /// is drained; without one, until the returned future is dropped. A program that shows its
-    /// server's statistics calls [`bind`](Self::bind), and [`Listening::drain`] at its end.
+    /// is drained; without that future, until the returned future is dropped. A program that shows
+    /// its server's statistics calls [`bind`](Self::bind) instead, and [`Listening::drain`] at its
+    /// end.
     ///
     /// # Errors
     /// As for [`bind`](Self::bind).

@@ -1,10 +1,9 @@
-//! Finds the owner that holds most of a shared resource, without looking at everything that each
-//! owner holds.
+//! Finds the owner that holds most of a shared resource, without a search through all holdings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The holdings of several owners: pieces in the order of their numbers, each of a kind, and a sum
-/// that is set for each owner. `T` is the value of a piece.
+/// The holdings of several owners. An owner has pieces, ordered by number and each of a kind, and a
+/// sum that is set separately. `T` is the value of a piece.
 #[derive(Debug)]
 pub(super) struct Ranking<T> {
     owners: BTreeMap<usize, Owner<T>>,
@@ -17,7 +16,7 @@ pub(super) struct Ranking<T> {
 #[derive(Debug)]
 struct Owner<T> {
     pieces: BTreeMap<u64, RankedValue<T>>,
-    /// Kinds and numbers of the owner's pieces.
+    /// The kind and number of each of the owner's pieces.
     kinds: BTreeSet<(usize, u64)>,
     /// Numbers of the pieces that count in the sum.
     counted: BTreeSet<u64>,
@@ -39,7 +38,7 @@ impl<T> Ranking<T> {
         }
     }
 
-    /// Inserts a piece of an owner, with the sum of a new owner. Numbers must increase.
+    /// Inserts a piece of an owner; `sum` is the sum of a new owner. Numbers must increase.
     pub(super) fn insert(&mut self, owner: usize, sum: usize, number: u64, kind: usize, value: T) {
         let all = self.owners.entry(owner).or_insert_with(|| Owner {
             pieces: BTreeMap::new(),
@@ -67,7 +66,7 @@ impl<T> Ranking<T> {
         }
     }
 
-    /// Sets the owner's sum, if it has any piece.
+    /// Sets the owner's sum, if the owner has a piece.
     pub(super) fn set_sum(&mut self, owner: usize, sum: usize) {
         if let Some(all) = self.owners.get_mut(&owner) {
             self.by_sum.remove(&(all.sum, owner));
@@ -93,8 +92,8 @@ impl<T> Ranking<T> {
         Some(piece.value)
     }
 
-    /// Returns the oldest piece, of this kind if one is given, of the owner with the most pieces
-    /// that has such a piece, if it has more than `more_than` pieces.
+    /// Returns the oldest piece of the owner with the most pieces, if it has more than `more_than`.
+    /// With `kind`, considers only pieces of this kind and the owners that have one.
     pub(super) fn oldest_of_most(
         &self,
         more_than: usize,

@@ -20,7 +20,7 @@ use crate::wire::{LentRegions, Streams};
 /// The boxed error that a layer of a server may fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A call on its way to its handler, as the layers of a server see it, with encoded arguments.
+/// A call on its way through a server's layers to its handler, with encoded arguments.
 ///
 /// ```
 /// # #[cfg(feature = "tower")] {
@@ -143,7 +143,7 @@ pub(crate) trait Stack: Send + Sync {
     fn pass(&self, request: Request) -> Handling;
 }
 
-/// Builds the stack around the services, once they are known.
+/// Builds the stack around the services once the services are known.
 pub(crate) type MakeStack = Box<dyn FnOnce(Arc<Routes>) -> Box<dyn Stack> + Send>;
 
 struct Layered<S>(Mutex<S>);
@@ -165,7 +165,7 @@ where
     S::Future: Send,
 {
     fn pass(&self, request: Request) -> Handling {
-        // Each call has a clone of its own, so that readiness belongs to one call.
+        // Each call has its own clone of the service, so that readiness belongs to one call.
         let mut service = {
             let service = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             service.clone()
@@ -182,8 +182,8 @@ where
     }
 }
 
-/// Returns the status of a call whose layer failed. Whether a handler has begun is known here,
-/// whatever the layer says.
+/// Returns the status of a call whose layer failed. This server determines whether a handler has
+/// begun, whatever the layer's error claims.
 fn status_of(error: BoxError, cx: &Cx) -> Status {
     let of_layer = match error.downcast::<Status>() {
         Ok(status) => *status,
@@ -198,8 +198,8 @@ fn status_of(error: BoxError, cx: &Cx) -> Status {
     }
 }
 
-/// Returns the code for the error of a layer. A layer that fails after the handler has begun
-/// cancels it.
+/// Returns the code for a layer's error. A layer that fails after the handler has begun cancels the
+/// handler.
 fn code_of(error: &BoxError, cx: &Cx) -> Code {
     match code_of_layer(error) {
         Code::Internal if cx.has_started() => Code::Cancelled,

@@ -1,4 +1,4 @@
-//! A running handler: polled once where its frame was read, then in a task of its own, until it
+//! A running handler: polled once by the task that read its request, then in its own task, until it
 //! returns an answer or the call is cancelled.
 
 use std::any::Any;
@@ -27,7 +27,7 @@ use crate::wire::Streams;
 pub(super) struct Begun {
     /// Whether the call is open at its connection.
     is_open: bool,
-    /// Whether the handler may be polled here.
+    /// Whether the handler may be polled on this thread.
     polls: bool,
     /// The reason why no handler has begun.
     refused: Option<Status>,
@@ -37,7 +37,7 @@ pub(super) struct Begun {
 }
 
 /// Begins a call: decodes it and polls its handler once, unless its method is `#[rpc(spawn)]` or
-/// this is a blocking thread (`polls` is false).
+/// this thread is a blocking thread (`polls` is false).
 #[inline]
 pub(super) fn begin(mut call: Incoming<'_>, is_open: bool, polls: bool) -> Begun {
     let mut begun = Begun {
@@ -77,7 +77,7 @@ impl Begun {
         }
     }
 
-    /// Answers for a handler that has panicked, or refuses the call if the decoding has.
+    /// Answers for a handler that has panicked, or refuses the call if decoding has panicked.
     #[cold]
     fn catch(&mut self, cx: &Cx, panic: Box<dyn Any + Send>) {
         drop_caught(panic);
@@ -94,7 +94,8 @@ impl Begun {
         }
     }
 
-    /// Answers the call, or spawns its handler if that waits. The call has the turn's place.
+    /// Answers the call, or spawns its handler if the handler waits. The call takes the turn's
+    /// permit.
     ///
     /// # Errors
     /// The reason why no handler has begun.
@@ -111,8 +112,8 @@ impl Begun {
         if turn.measure() && self.polls {
             notice_time(connection, &cx, turn.took);
         }
-        // A call that is answered at its first poll has nothing that others could reach meanwhile,
-        // and is not opened at its connection.
+        // A call that is answered at its first poll has nothing that other tasks could reach, and
+        // is not opened at its connection.
         if !self.is_open
             && let Some(reply) = &mut self.reply
             && reply.items.is_none()
@@ -120,8 +121,8 @@ impl Begun {
         {
             connection.answer_at_once(&cx, reply, turn);
             observe::end_span(self.span, reply.code);
-            // The memory of the handler is empty and can be reused. Values of the program end with
-            // the call.
+            // The handler's memory is empty and can be reused. Values that the program has stored
+            // end with the call.
             turn.kept.handling = self.handling;
             match cx.extensions().has_any() {
                 false => turn.kept.cx = Some(cx),
@@ -133,7 +134,7 @@ impl Begun {
         Ok(())
     }
 
-    /// Opens the call, if it is not open, and runs the handler in a task of its own.
+    /// Opens the call if it is not open, and runs the handler in its own task.
     fn keep(self, connection: &Arc<ServerConnection>, cx: Cx, permit: Option<CallPermit>) {
         if !self.is_open {
             connection.open_call(&cx, Streams::default());
@@ -161,7 +162,7 @@ impl Begun {
 /// Returns the answer for a handler that has panicked.
 fn panicked(cx: &Cx) -> Reply {
     log(|| tracing::error!(method = cx.method(), "a handler panicked"));
-    // The client says which method that was.
+    // The client names the method in its error.
     let status = Status::maybe_ran(Code::HandlerPanicked, "");
     Reply::status(&status)
 }
@@ -186,14 +187,14 @@ struct Running {
     items: Option<SentItems>,
     timer: Option<Pin<Box<Sleep>>>,
     span: Option<Span>,
-    /// Passed to the answer, which drops it before it is sent, since a client that has the answer
-    /// may call again.
+    /// Passed to the answer, which drops the permit before sending, since a client that has the
+    /// answer may call again.
     permit: Option<CallPermit>,
 }
 
 impl Running {
     fn poll_call(&mut self, task: &mut Context<'_>) -> Poll<()> {
-        // Registered first, so that a cancellation from now on wakes the task.
+        // Registered first, so that any later cancellation wakes the task.
         self.cx.register(task);
         if let Some(timer) = &mut self.timer
             && timer.as_mut().poll(task).is_ready()
@@ -228,7 +229,7 @@ impl Running {
     /// answers.
     fn go_on(&mut self, mut reply: Option<Reply>, task: &mut Context<'_>) -> Poll<()> {
         let items = reply.as_mut().and_then(|it| it.items.take());
-        // The stream of a cancelled call is not begun.
+        // A cancelled call's stream is not begun.
         if let Some(items) = items.filter(|_| self.cx.cancel_reason().is_none()) {
             self.items = Some(SentItems::new(items));
         }
@@ -249,7 +250,7 @@ impl Running {
         Poll::Ready(())
     }
 
-    /// Drops the handler and its stream. Destructors of what they hold may panic too.
+    /// Drops the handler and its stream, whose destructors may panic too.
     fn drop_handler(&mut self) {
         let mut all = Some((self.handling.take(), self.items.take()));
         let method = self.cx.method();
@@ -262,9 +263,9 @@ impl Running {
         drop_caught(all);
     }
 
-    /// Answers a call that was cancelled now, whatever its handler does.
+    /// Answers a call that was just cancelled, whatever its handler does.
     fn give_up(&mut self, reason: CancelReason) {
-        // A `to_end` handler continues to its end, but not a stream to a caller that is gone.
+        // A `to_end` handler continues to its end, but its stream to an absent caller does not.
         let is_dropped = !self.cx.call().method.to_end || self.items.is_some();
         if is_dropped {
             self.drop_handler();
@@ -283,7 +284,7 @@ impl Running {
             CancelReason::Drain => Status::maybe_ran(Code::Draining, "and waits no longer"),
             CancelReason::Connection => return,
         };
-        // A layer held the call until now, and nothing will start it any more.
+        // A layer held the call until now, and the handler will never start.
         if is_dropped && !self.cx.has_started() {
             status = status.with_started(Started::NotStarted);
         }
@@ -298,7 +299,7 @@ impl Running {
 }
 
 /// Polls a part of a call within the call's context and span. Sets `reply` when the part has ended;
-/// a part that panics is dropped here.
+/// drops a part that panics.
 fn poll_within<T>(
     cx: &Cx,
     span: &Option<Span>,

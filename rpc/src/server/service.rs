@@ -29,7 +29,7 @@ pub trait Service: Send + Sync + 'static {
     /// The methods of the service.
     fn methods(&self) -> &'static [Method];
 
-    /// The codec of its methods; `None` if they take and give bytes alone.
+    /// The codec of the service's methods; `None` if they take and return only bytes.
     #[doc(hidden)]
     fn codec(&self) -> Option<CodecName>;
 
@@ -53,16 +53,15 @@ impl Handling {
     }
 }
 
-/// The arguments of a call.
 pub(crate) enum IncomingBody<'a> {
-    /// In the message in which they arrived, with the memory that they are copied to if they are
-    /// kept.
+    /// In the message in which the arguments arrived; `bodies` is the memory that they are copied
+    /// to if they are kept.
     Read {
         body: &'a [u8],
         message: &'a [u8],
         bodies: &'a mut Bodies,
     },
-    /// In their own memory.
+    /// In memory of their own.
     Own(Bytes),
 }
 
@@ -122,10 +121,10 @@ impl Incoming<'_> {
         }
     }
 
-    /// Decodes the argument, or the tuple of several.
+    /// Decodes the argument, or the tuple of several arguments.
     ///
     /// # Errors
-    /// The arguments are not of these types.
+    /// The arguments do not decode as this type.
     pub fn arguments<C: CodecOf<T>, T>(&self) -> Result<T> {
         C::decode(self.body.as_slice()).map_err(|why| Status::not_started(Code::BadRequest, why))
     }
@@ -145,10 +144,10 @@ impl Incoming<'_> {
         }
     }
 
-    /// Checks whether the call sends a stream, and whether it receives one.
+    /// Checks that the caller and the method agree on which streams the call has.
     ///
     /// # Errors
-    /// The caller and the method differ in that.
+    /// The caller and the method disagree.
     #[inline]
     pub fn streams(&self, takes: bool, gives: bool) -> Result<()> {
         let own = Streams {
@@ -187,19 +186,19 @@ impl Incoming<'_> {
         }
     }
 
-    /// Returns a piece of lent memory, to be read.
+    /// Returns a piece of lent memory, for the handler to read.
     ///
     /// # Errors
-    /// It was not lent for reading, or is too long.
+    /// The piece was not lent for reading, or is too long.
     pub fn pull(&self, at: usize) -> Result<Pull> {
         let region = self.lent_for(at, Access::REMOTE_READ)?;
         Ok(Pull::new(region, &self.connection.bulk, self.cx.deadline()))
     }
 
-    /// Returns a piece of lent memory, to be written to.
+    /// Returns a piece of lent memory, for the handler to write to.
     ///
     /// # Errors
-    /// It was not lent for writing, or is too long.
+    /// The piece was not lent for writing, or is too long.
     pub fn push(&self, at: usize) -> Result<Push> {
         let region = self.lent_for(at, Access::REMOTE_WRITE)?;
         Ok(Push::new(region, &self.connection.bulk, self.cx.deadline()))
@@ -220,7 +219,7 @@ impl Incoming<'_> {
         Ok(region)
     }
 
-    /// Returns the argument of a method that takes `Bytes` alone.
+    /// Returns the argument of a method that takes only `Bytes`.
     #[inline]
     pub fn bytes(&mut self) -> Bytes {
         self.body.kept()
@@ -243,7 +242,7 @@ impl Incoming<'_> {
 pub struct Reply {
     pub(crate) code: u32,
     pub(crate) not_started: bool,
-    /// The body behind room for a header. If it is empty, the body is `bytes`.
+    /// The body behind room for a header. If this is empty, the body is `bytes`.
     frame: FrameBuf,
     bytes: Bytes,
     /// The items to be sent before the response.
@@ -304,7 +303,7 @@ impl Reply {
     }
 
     /// A status that the handler returned. It counts as [`Started::Ran`](crate::Started::Ran), even
-    /// if the handler passes on the status of a call of its own that was not started.
+    /// if the handler passes on the status of its own call that was not started.
     pub fn status(status: &Status) -> Reply {
         Reply {
             code: status.code().number(),
@@ -315,7 +314,7 @@ impl Reply {
         }
     }
 
-    /// Creates a response of this layer itself, which knows whether the handler may have run.
+    /// Creates a response of the library itself, which knows whether the handler may have run.
     pub(crate) fn refusal(status: &Status) -> Reply {
         Reply {
             not_started: status.is_not_started(),
@@ -354,7 +353,7 @@ impl Reply {
         &mut self.frame
     }
 
-    /// Cuts the body, which must be the text of a status, to a frame of this length.
+    /// Cuts the frame to this length. Its body must be the text of a status.
     pub(crate) fn truncate(&mut self, frame_len: usize) {
         self.frame.truncate(frame_len);
     }
@@ -373,29 +372,28 @@ impl Reply {
     }
 }
 
-/// The methods of a server's services, in order of their numbers.
+/// The methods of a server's services, ordered by their numbers.
 pub(crate) struct Routes {
     methods: Vec<RoutedMethod>,
-    /// The codec of all services that have one.
+    /// The common codec of all services that use one.
     pub(crate) codec: Option<CodecName>,
 }
 
-/// A method of a server.
 pub(crate) struct RoutedMethod {
     service: Arc<dyn Service>,
     index: usize,
     pub(crate) method: &'static Method,
-    /// Whether it is answered without layers and limits.
+    /// Whether layers and limits are bypassed for the method.
     pub(crate) is_builtin: bool,
-    /// The limit of its calls, if it has its own.
+    /// The limit of the method's calls, if it has its own.
     pub(crate) room: Option<Arc<Semaphore>>,
     pub(crate) counters: MethodCounters,
 }
 
 impl Routes {
     /// # Errors
-    /// Two methods have the same number, so one of them needs another name or a version; or
-    /// services have different codecs; or a limit names a method that does not exist.
+    /// Two methods have the same number, so one of them needs another name or a version; services
+    /// have different codecs; or a limit names a method that does not exist.
     pub(crate) fn new(
         services: Vec<Arc<dyn Service>>,
         builtin: Arc<dyn Service>,
@@ -455,7 +453,7 @@ impl Routes {
         found.ok()
     }
 
-    /// Returns why no method has this number.
+    /// Returns the status of a call whose method number is unknown.
     #[cold]
     pub(crate) fn why_unknown(&self, method: u32) -> Status {
         let mut like = self
@@ -475,8 +473,8 @@ impl Routes {
         Status::not_started(Code::Unimplemented, what)
     }
 
-    /// Returns a list of the services, and of the methods that have versions, as text for a client
-    /// that looks for another one.
+    /// Returns a list of the services, and of the methods with versions, as text for a client that
+    /// calls an unknown method.
     fn services(&self) -> String {
         let own = self.methods.iter().filter(|it| !it.is_builtin);
         let names = own.map(|it| it.method.name);
@@ -506,7 +504,8 @@ impl Routes {
         &self.methods
     }
 
-    /// Decodes a call and returns the future that handles it. With that its handler has begun.
+    /// Decodes a call and returns the future that handles it. From then on, the handler counts as
+    /// begun.
     #[inline]
     pub(crate) fn handle(&self, call: &mut Incoming<'_>) -> Result<Handling> {
         let (cx, routed) = (call.cx, self.at(call.cx.call().route));

@@ -1,4 +1,4 @@
-//! Who was turned away: counted, and logged at a bounded rate, since strangers cause these events.
+//! Refused callers: counted, and logged at a bounded rate, since strangers cause these events.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use crate::caught::{BoundedLog, log};
 use crate::cx::Cx;
 use crate::status::Status;
 
-/// Counts of calls and connections that were refused because of who made them.
+/// Counts of calls and connections that were refused because the caller is not authorized.
 #[derive(Debug, Default)]
 pub(crate) struct Unauthorized {
     calls: AtomicU64,
@@ -34,7 +34,8 @@ impl Unauthorized {
         }
     }
 
-    /// Counts a connection whose client has no key, another key, or none that is known here.
+    /// Counts a connection whose client has no key, a wrong key, or a key name that is unknown
+    /// here.
     #[cold]
     pub(super) fn note_connection(&self, peer: SocketAddr, status: &Status) {
         self.connections.fetch_add(1, Ordering::Relaxed);

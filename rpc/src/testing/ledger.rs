@@ -50,8 +50,7 @@ struct Sums {
 }
 
 impl Ledger {
-    /// Starts counting, for the calls of these channels. No other channel may call the server
-    /// meanwhile.
+    /// Starts counting the calls of these channels. No other channel may call the server meanwhile.
     pub fn open<'a>(server: &Listening, channels: impl IntoIterator<Item = &'a Channel>) -> Ledger {
         let mut ledger = Ledger {
             server: Arc::clone(server.shared()),
@@ -152,7 +151,7 @@ impl Ledger {
         let taken = self.server.chunks.taken();
         expect(taken == 0, format!("{taken} chunks are not back"));
         let (then, now) = (&self.regions, self.regions());
-        // A server that has ended has no regions any more.
+        // A server that has ended has no regions.
         let even = then.iter().zip(&now).all(|(then, now)| now <= then);
         expect(even, format!("regions: {now:?}, before {then:?}"));
         wrong

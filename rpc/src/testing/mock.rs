@@ -11,8 +11,8 @@ type Answer<A, R> = dyn Fn(A) -> Pin<Box<dyn Future<Output = R> + Send>> + Send 
 
 /// One method of a mock that `#[service]` generates.
 ///
-/// `A` is the tuple of its arguments, `R` its result. Tests usually use the methods of the mock
-/// instead.
+/// `A` is the tuple of the method's arguments, `R` its result. Tests usually use the methods of the
+/// mock instead.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Cx, Result, service, testing};
@@ -60,7 +60,7 @@ impl<A, R> MockMethod<A, R> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers calls that the script does not answer.
+    /// Sets the function that answers calls once the script is used up.
     pub fn on<F>(&self, answer: impl Fn(A) -> F + Send + Sync + 'static)
     where
         F: Future<Output = R> + Send + 'static,
@@ -70,7 +70,7 @@ impl<A, R> MockMethod<A, R> {
         let _last = self.lock().answer.replace(answer);
     }
 
-    /// Appends answers to the script. Each is given once, in this order.
+    /// Appends answers to the script. Each answer is used once, in order.
     pub fn script(&self, answers: impl IntoIterator<Item = R>) {
         let answers: Vec<R> = answers.into_iter().collect();
         self.lock().script.extend(answers);

@@ -47,7 +47,7 @@ use crate::status::Result;
 pub use ledger::Ledger;
 pub use mock::MockMethod;
 
-/// A server with this service in a network of its own, and a channel to it.
+/// Starts a server with this service in its own network, and connects a channel to it.
 ///
 /// # Errors
 /// The errors of listening and connecting.

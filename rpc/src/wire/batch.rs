@@ -1,11 +1,11 @@
-//! Several frames in one message, so that the cost of a message is paid once for all of them.
+//! Several frames in one message, which share the cost of the message.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::Violation;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_FRAMES_MAX, FIRST_BATCH_FRAMES, HEADER_LEN};
 
-/// The first bytes of such a message, with which no frame begins.
+/// The first bytes of a message of several frames. No frame begins with these bytes.
 const HEAD: [u8; 4] = [9, 0, 0, 0];
 /// Bytes of the length in front of each frame.
 const LEN: usize = size_of::<u16>();
@@ -35,12 +35,13 @@ pub fn each_frame<'m>(
     Err(Violation("a batch of too many frames"))
 }
 
-/// A message that is being gathered; a turn may gather several, one after the other.
+/// A message that gathers frames. A turn may gather several messages, one after the other.
 #[derive(Debug, Default)]
 pub struct BatchBuf {
-    /// Whether a message was taken in this turn.
+    /// Whether an earlier message was taken in this turn.
     is_followed: bool,
-    /// The message, behind those that were taken, in memory that is reused once they are dropped.
+    /// The message, behind the taken ones, in memory that is reused once the taken ones are
+    /// dropped.
     message: BytesMut,
     frames: usize,
     /// Bytes of the last message.
@@ -79,7 +80,7 @@ impl BatchBuf {
     #[inline]
     fn begin_frame(&mut self) {
         if self.frames == 0 {
-            // Room for several messages: one in flight keeps the whole allocation.
+            // Room for several messages. A message in flight keeps the whole allocation.
             if self.message.capacity() < self.last_len.max(1) {
                 self.message.reserve(BATCH_BYTES_MAX);
             }
@@ -88,13 +89,12 @@ impl BatchBuf {
         self.frames += 1;
     }
 
-    /// Returns whether this is the first message of a turn and now has enough frames to be sent
-    /// before the turn ends.
+    /// Returns whether this is the first message of a turn and has enough frames to be sent before
+    /// the turn ends.
     pub fn is_due(&self) -> bool {
         !self.is_followed && self.frames == FIRST_BATCH_FRAMES
     }
 
-    /// Starts another turn.
     pub fn begin_turn(&mut self) {
         self.is_followed = false;
     }

@@ -4,8 +4,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::limits::{BODIES_PIECE, SHARED_BODY_MAX};
 
-/// Copies bodies of messages in pieces of several frames, into memory that is reused once all of
-/// them are dropped. A short body that is kept keeps a whole piece, so pieces are small.
+/// Copies bodies of messages in pieces of several frames, into memory that is reused once all its
+/// pieces are dropped. A short body that is kept keeps a whole piece, so pieces are small.
 #[derive(Debug, Default)]
 pub struct Bodies {
     memory: BytesMut,
@@ -33,7 +33,7 @@ impl Bodies {
                 return Bytes::copy_from_slice(body);
             }
             self.copy_piece(message, at);
-            // No other body is in the piece, as in a message of one frame.
+            // The piece has no other body, for instance in a message of one frame.
             if self.piece.len() == body.len() {
                 return std::mem::take(&mut self.piece);
             }
@@ -42,7 +42,7 @@ impl Bodies {
         self.piece.slice(at..at + body.len())
     }
 
-    /// Copies a piece of the message from this offset on.
+    /// Copies a piece of the message, from `begin` on.
     fn copy_piece(&mut self, message: &[u8], begin: usize) {
         self.piece = Bytes::new();
         let piece = &message[begin..message.len().min(begin + BODIES_PIECE)];

@@ -10,8 +10,8 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes of a frame or of a body, in reused memory. A call moves them several times, so they are on
-/// the heap; small ones need no new allocation.
+/// Bytes of a frame or of a body, in reused memory. They are on the heap, since a call moves them
+/// several times; small buffers need no new allocation.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FrameBuf(Vec<u8>);
 
@@ -34,7 +34,7 @@ impl FrameBuf {
         buffer
     }
 
-    /// Inserts bytes, and moves those behind them.
+    /// Inserts bytes at `at`, and moves the following bytes back.
     pub fn insert_from_slice(&mut self, at: usize, bytes: &[u8]) {
         let len = self.0.len();
         self.0.extend_from_slice(bytes);
@@ -42,7 +42,7 @@ impl FrameBuf {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Returns the memory itself.
+    /// Returns the buffer as a `Vec`.
     pub fn into_vec(mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }
@@ -61,7 +61,7 @@ impl Clone for FrameBuf {
 }
 
 impl Drop for FrameBuf {
-    /// Most buffers are dropped on the thread that took them.
+    /// Keeps the memory on this thread, which usually took the buffer too.
     #[inline]
     fn drop(&mut self) {
         if (1..=SPARE_BUFFER_MAX).contains(&self.0.capacity()) {
@@ -72,7 +72,7 @@ impl Drop for FrameBuf {
 
 fn keep(mut buffer: Vec<u8>) {
     buffer.clear();
-    // A thread that is ending has no use for it.
+    // A thread that is ending drops the buffer.
     let _ = SPARE.try_with(|spare| {
         let mut spare = spare.borrow_mut();
         if spare.len() < SPARE_BUFFERS_MAX {

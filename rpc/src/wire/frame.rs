@@ -1,4 +1,4 @@
-//! Frames: a header of 16 bytes, and the parts that follow it.
+//! Frames: a header of 16 bytes, then the parts that depend on the kind.
 
 use smallvec::SmallVec;
 use tokio_fabric::{Access, RemoteRegion};
@@ -19,7 +19,7 @@ pub(super) const WINDOW: u8 = 6;
 const GOAWAY: u8 = 7;
 pub(super) const TAKEN: u8 = 8;
 
-/// The flags of a header; those that a kind does not have must be 0.
+/// The flags of a header. Flags that a kind does not use must be 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags;
 
@@ -28,17 +28,17 @@ impl Flags {
     pub const TRACE: u8 = 1;
     /// Position of the number of lent pieces in the flags of a request, which has three bits.
     pub const LENT_SHIFT: u8 = 1;
-    /// The three bits of that number.
+    /// The three bits of the number of lent pieces.
     const LENT_BITS: u8 = 0b1110;
-    /// A request's body is to be read from the client's memory.
+    /// A request's body must be read from the client's memory.
     pub const REQUEST_BY_REFERENCE: u8 = 1 << 4;
     /// Items from the client follow a request.
     pub const SENDS: u8 = 1 << 5;
     /// The client takes items before the response.
     pub const RECEIVES: u8 = 1 << 6;
-    /// A response: no handler has seen the call.
+    /// A response to a call that no handler has seen.
     pub const NOT_STARTED: u8 = 1;
-    /// A response's body is to be read from the server's memory.
+    /// A response's body must be read from the server's memory.
     pub const RESPONSE_BY_REFERENCE: u8 = 1 << 1;
     /// An ITEM without an item: the client's stream has ended.
     pub const LAST: u8 = 1;
@@ -68,7 +68,7 @@ impl CallId {
     }
 }
 
-/// An input that a peer must not send: its connection is closed.
+/// A peer's input that violates the protocol: its connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation(pub &'static str);
 
@@ -79,7 +79,7 @@ pub enum Frame<'a> {
     Request(Request<'a>),
     /// The end of a call.
     Response(Response<'a>),
-    /// The caller does not want the call any more.
+    /// The caller no longer wants the call.
     Cancel(CallId),
     /// An item of a call's stream.
     Item(CallId, Item<'a>),
@@ -93,7 +93,7 @@ pub enum Frame<'a> {
     Taken(CallId),
 }
 
-/// The streams that a call has beside its request and its response.
+/// The streams of a call, in addition to its request and its response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Streams {
     /// The client sends items.
@@ -105,9 +105,7 @@ pub struct Streams {
 /// A request as it arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The call's id.
     pub call: CallId,
-    /// The method's number.
     pub method: u32,
     /// The time that the call has left, in microseconds; 0: no limit.
     pub budget_us: u32,
@@ -117,7 +115,6 @@ pub struct Request<'a> {
     pub metadata: &'a [u8],
     /// Pieces of lent memory, each for reading or for writing.
     pub lent: LentRegions,
-    /// The call's streams.
     pub streams: Streams,
     /// The arguments; empty if they are by reference.
     pub body: &'a [u8],
@@ -128,17 +125,16 @@ pub struct Request<'a> {
 /// A response as it arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Response<'a> {
-    /// The call's id.
     pub call: CallId,
     /// 0, the number of a status, or [`TYPED_ERROR`](super::TYPED_ERROR).
     pub code: u32,
     /// No handler has seen the call.
     pub not_started: bool,
-    /// The time for which the server had the call, in microseconds.
+    /// How long the server had the call, in microseconds.
     pub served_us: u32,
     /// The result, or the error; empty if it is by reference.
     pub body: &'a [u8],
-    /// The region from which it must be read.
+    /// The region from which the body must be read.
     pub by_reference: Option<RemoteRegion>,
 }
 
@@ -283,7 +279,7 @@ fn decode_request(
     }))
 }
 
-/// Decodes the region of a body; its length will be allocated.
+/// Decodes the region of a body. The receiver will allocate its length.
 fn decode_reference(bytes: &[u8]) -> Result<RemoteRegion, Violation> {
     let wrong = Violation("a body by reference is one region to be read");
     if bytes.len() != LENT_LEN {
@@ -299,7 +295,7 @@ fn decode_reference(bytes: &[u8]) -> Result<RemoteRegion, Violation> {
     Ok(region)
 }
 
-/// Creates a frame with an empty header, behind which the body is pushed.
+/// Creates a frame with an empty header, to which the body is appended.
 pub fn empty_frame() -> FrameBuf {
     FrameBuf::from_slice(&[0; HEADER_LEN])
 }
@@ -324,35 +320,34 @@ pub fn reference_frame(region: &RemoteRegion) -> FrameBuf {
     frame
 }
 
-/// The parts of a request besides its body.
+/// The parts of a request in addition to its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix<'a> {
     /// The trace that the call belongs to.
     pub trace: Option<&'a TraceContext>,
-    /// The call's metadata.
     pub metadata: &'a Metadata,
     /// The memory that the call lends.
     pub lent: &'a [RemoteRegion],
-    /// The call's streams.
     pub streams: Streams,
     /// Whether the body was made by [`reference_frame`].
     pub is_by_reference: bool,
 }
 
 impl Prefix<'_> {
-    /// Returns the number of its bytes in the frame.
+    /// Returns the length of the prefix in the frame, in bytes.
     pub fn len(&self) -> usize {
         let trace = if self.trace.is_some() { TRACE_LEN } else { 0 };
         trace + self.metadata.encoded().len() + self.lent.len() * LENT_LEN
     }
 
-    /// Returns whether it can be left out of a frame.
+    /// Returns whether the frame needs neither a prefix nor flags for it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && !self.is_by_reference && self.streams == Streams::default()
     }
 }
 
-/// Inserts the prefix between header and body of a request, and sets the flags for it.
+/// Inserts the prefix between the header and the body of a request, and sets the header's flags for
+/// it.
 pub fn insert_prefix(frame: &mut FrameBuf, of: &Prefix<'_>) {
     let Prefix {
         trace,
@@ -384,7 +379,6 @@ pub fn insert_prefix(frame: &mut FrameBuf, of: &Prefix<'_>) {
 /// The fields of a header that describe a call.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHead {
-    /// The call's id.
     pub call: CallId,
     /// The method of a request, or the code of a response.
     pub method_or_code: u32,
@@ -400,13 +394,12 @@ fn write_head(frame: &mut [u8], kind: u8, head: FrameHead) {
     frame[12..16].copy_from_slice(&head.time_us.to_le_bytes());
 }
 
-/// Writes the header of a request, and leaves what [`insert_prefix`] wrote.
+/// Writes the header of a request; keeps the fields that [`insert_prefix`] wrote.
 #[inline]
 pub fn write_request_head(frame: &mut FrameBuf, head: FrameHead) {
     write_head(frame, REQUEST, head);
 }
 
-/// Returns the header of a response.
 #[inline]
 pub fn response_head(head: FrameHead, not_started: bool) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
@@ -428,12 +421,10 @@ pub fn encode_status(status: &Status) -> FrameBuf {
     frame
 }
 
-/// Encodes a CANCEL.
 pub fn encode_cancel(call: CallId) -> [u8; HEADER_LEN] {
     bare_frame(CANCEL, call)
 }
 
-/// Encodes a TAKEN.
 pub fn encode_taken(call: CallId) -> [u8; HEADER_LEN] {
     bare_frame(TAKEN, call)
 }
@@ -445,7 +436,6 @@ pub(super) fn bare_frame(kind: u8, call: CallId) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// Encodes a GOAWAY.
 pub fn encode_goaway() -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[0] = GOAWAY;

@@ -1,5 +1,4 @@
-//! The messages of both sides when they connect: the private data of the connection request and of
-//! its answer.
+//! HELLO and rejection: the private data of a connection request and of its answer.
 
 use crate::limits::{
     BODY_MAX, BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, FRAME_MAX,
@@ -13,10 +12,10 @@ const KIND_HELLO: u8 = 1;
 const KIND_REJECT: u8 = 2;
 const HELLO_LEN: usize = 48;
 const REJECT_HEAD: usize = 12;
-/// Bytes of the library's private data.
+/// Largest private data that the library carries, in bytes.
 const REJECT_MAX: usize = tokio_fabric::limits::CM_DATA_SIZE_MAX;
 
-/// The name of a codec on the wire, filled up with zeros. Only zeros: no codec.
+/// The name of a codec on the wire, padded with zeros. Only zeros: no codec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CodecName([u8; 8]);
 
@@ -58,7 +57,7 @@ pub struct Hello {
     pub lent_max: u64,
     /// The codec of a server's services; empty from a client.
     pub codec: CodecName,
-    /// Largest body by reference, in bytes; 0: none is taken.
+    /// Largest body by reference, in bytes; 0: not accepted.
     pub body_max: u64,
 }
 
@@ -78,11 +77,11 @@ impl Default for Hello {
 /// The reason why private data is no HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelloError {
-    /// It is of something else.
+    /// It belongs to another protocol.
     Stranger,
-    /// It is in this version of the protocol.
+    /// It has this version of the protocol, which is not supported.
     Version(u8),
-    /// No call has room in its window.
+    /// Its window has no room for a call.
     NoRoom,
 }
 
@@ -116,7 +115,7 @@ impl Hello {
         bytes
     }
 
-    /// As `encode`, of a client whose authorization key has this name, if it has one.
+    /// Like `encode`, with the name of the client's authorization key, if the key has a name.
     pub fn encode_with_key(&self, name: Option<&str>) -> Vec<u8> {
         let mut bytes = self.encode().to_vec();
         if let Some(name) = name {
@@ -127,8 +126,8 @@ impl Hello {
         bytes
     }
 
-    /// Decodes the peer's limits, as far as this side can use them. Bytes that follow belong to a
-    /// later version and are ignored.
+    /// Decodes the peer's limits, as far as this side can use them. Ignores further bytes, which
+    /// belong to a later version.
     ///
     /// # Errors
     /// The reason.
@@ -158,8 +157,8 @@ impl Hello {
     }
 }
 
-/// Returns the name of the authorization key that a client claims to have; `None` if it names none,
-/// or what it sends cannot be a name.
+/// Returns the name of the authorization key that a client claims to have; `None` if the client
+/// sends no name, or bytes that cannot be a name.
 pub fn key_name(hello: &[u8]) -> Option<&str> {
     let (len, rest) = hello.get(HELLO_LEN..)?.split_first()?;
     let len = usize::from(*len).min(KEY_NAME_MAX + 1);
@@ -186,7 +185,7 @@ fn long_at(bytes: &[u8; HELLO_LEN], at: usize) -> u64 {
 pub struct Rejection;
 
 impl Rejection {
-    /// Encodes the rejection as private data; the text is cut to the room there is.
+    /// Encodes the rejection as private data; cuts the text to the room in it.
     pub fn encode(status: &Status) -> Vec<u8> {
         let mut bytes = vec![0; REJECT_HEAD];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -198,7 +197,7 @@ impl Rejection {
         bytes
     }
 
-    /// Decodes the status with which a server rejected; `None` for private data of other servers.
+    /// Decodes the status of a server's rejection; `None` for private data of another protocol.
     pub fn decode(bytes: &[u8]) -> Option<Status> {
         let (head, status) = bytes.split_first_chunk::<REJECT_HEAD>()?;
         if head[0..4] != MAGIC || head[5] != KIND_REJECT {

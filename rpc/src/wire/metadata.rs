@@ -1,4 +1,4 @@
-//! Metadata of a call, which is sent beside its body: pairs of names and values.
+//! Metadata of a call, which is sent in addition to its body: pairs of names and values.
 
 use super::Violation;
 use crate::limits::{METADATA_ENTRIES_MAX, METADATA_MAX};
@@ -11,7 +11,8 @@ use crate::status::{Code, Status};
 /// [`Cx::metadata`](crate::Cx::metadata).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// The encoding on the wire, checked: length of the name (1), of the value (2), name, value.
+    /// The encoding on the wire, checked. Each entry: length of the name (1 byte), length of the
+    /// value (2 bytes), name, value.
     encoded: Vec<u8>,
 }
 
@@ -35,7 +36,7 @@ impl Metadata {
         })
     }
 
-    /// True if there are none.
+    /// True if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.encoded.is_empty()
     }
@@ -43,7 +44,7 @@ impl Metadata {
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`Code::TooLarge`] for more than there is room for.
+    /// [`Code::TooLarge`] if the entry does not fit.
     pub(crate) fn push(&mut self, name: &str, value: &[u8]) -> Result<(), Status> {
         let len = self.encoded.len() + ENTRY_HEAD + name.len() + value.len();
         let (Ok(name_len), Ok(value_len)) = (u8::try_from(name.len()), u16::try_from(value.len()))

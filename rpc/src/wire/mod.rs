@@ -1,4 +1,4 @@
-//! The frames of a connection, and the messages when it is made (docs/rpc-wire.md). Frames are
+//! The frames of a connection, and the messages that establish it (docs/rpc-wire.md). Frames are
 //! checked in full before any field is used, and encoded from values that cannot be invalid.
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub use stream::{
 pub(crate) use trace::TRACE_STATE;
 pub use trace::TraceContext;
 
-/// Converts a time to microseconds in 32 bits: 71 minutes at most. Only the client keeps a longer
+/// Converts a time to microseconds in 32 bits, at most 71 minutes. Only the client keeps a longer
 /// deadline.
 pub fn micros(time: Duration) -> u32 {
     let micros = time.as_secs().saturating_mul(1_000_000);
@@ -40,8 +40,8 @@ pub fn micros(time: Duration) -> u32 {
 }
 
 /// Converts the time left to the budget of a request, in microseconds. 0: no limit. A budget of
-/// more than 71 minutes, for which the frame has no room, is 0 too; then the client cancels the
-/// call at its end.
+/// more than 71 minutes does not fit into the frame and is 0 too; the client then cancels the call
+/// at its deadline.
 pub fn budget_us(left: Duration) -> u32 {
     match micros(left) {
         u32::MAX => 0,

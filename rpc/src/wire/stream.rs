@@ -28,7 +28,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// An amount of a stream's items that may be sent.
+/// How much of a stream the peer may still send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit {
     /// Number of items.
@@ -65,14 +65,12 @@ pub fn encode_begun(call: CallId) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// Encodes a CREDIT.
 pub fn encode_credit(call: CallId, credit: Credit) -> [u8; HEADER_LEN] {
     let mut bytes = bare_frame(CREDIT, call);
     write_numbers(&mut bytes, credit.items, credit.bytes);
     bytes
 }
 
-/// Encodes a WINDOW.
 pub fn encode_window(window: Window) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[0] = WINDOW;

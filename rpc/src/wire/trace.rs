@@ -2,8 +2,8 @@
 
 use crate::limits::TRACE_LEN;
 
-/// Name of the entry of metadata that has W3C's `tracestate`: what tracing systems add to a trace
-/// for themselves. An old peer passes it to its handler, and nothing else happens.
+/// Name of the metadata entry with W3C's `tracestate`: data that tracing systems add to a trace. A
+/// peer of an older version only passes it to its handler.
 pub(crate) const TRACE_STATE: &str = "tracestate";
 
 /// A W3C trace context, as it is sent with a call.
@@ -48,8 +48,8 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads W3C's `traceparent`, as HTTP carries it: `00-{trace_id}-{span_id}-{flags}` in
-    /// hexadecimal. `None`: it is malformed, or has an id of zeros, and must be ignored.
+    /// Reads W3C's `traceparent`, as in an HTTP header: `00-{trace_id}-{span_id}-{flags}` in
+    /// hexadecimal. `None`: the text is malformed or has an id of zeros, and must be ignored.
     ///
     /// ```
     /// use tokio_fabric_rpc::TraceContext;
@@ -65,7 +65,7 @@ impl TraceContext {
         let trace_id = hexadecimal(parts.next()?)?;
         let span_id = hexadecimal(parts.next()?)?;
         let [flags] = hexadecimal(parts.next()?)?;
-        // A later version may have more parts, and 255 is none.
+        // A later version may have more parts. 255 is not a version.
         let is_known = match version {
             [0] => parts.next().is_none(),
             [version] => version != u8::MAX,
@@ -78,7 +78,7 @@ impl TraceContext {
         })
     }
 
-    /// Returns it as W3C's `traceparent`.
+    /// Returns the context as W3C's `traceparent`.
     pub fn to_traceparent(self) -> String {
         let trace_id = u128::from_be_bytes(self.trace_id);
         let span_id = u64::from_be_bytes(self.span_id);
@@ -106,7 +106,7 @@ impl TraceContext {
     }
 }
 
-/// Reads bytes of two lower-case hexadecimal digits each, and no others.
+/// Reads `N` bytes of exactly two lower-case hexadecimal digits each.
 fn hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     let is_digit = |it: &u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');

@@ -17,7 +17,7 @@ use crate::id::canonical;
 use crate::transport::{DirectBuffer, SendBatch};
 
 /// Returns how a connect that made the socket writable has ended: the local address, or the error.
-/// `WouldBlock`: it has not ended yet.
+/// `WouldBlock`: the connect has not ended yet.
 pub(in crate::transport) fn connect_result(
     fd: &OwnedFd,
     peer: SocketAddr,
@@ -47,7 +47,7 @@ pub(in crate::transport) struct ReceivedBytes {
     pub(in crate::transport) len: usize,
     /// Set exactly if no destination was given.
     pub(in crate::transport) stage: Option<Stage>,
-    /// True if the socket holds nothing more.
+    /// True if the socket holds no more bytes.
     pub(in crate::transport) drained: bool,
 }
 
@@ -60,9 +60,9 @@ pub(super) fn receive_stage(fd: &OwnedFd, size_max: usize) -> io::Result<Receive
     Ok(ReceivedBytes {
         len,
         stage: Some(stage),
-        // A stream socket that returns less than asked has no more (epoll(7)); the mark of the end
-        // of the stream is not cleared with the readiness. Urgent data would break this rule, but
-        // only for the connection of the peer that sent it.
+        // A stream socket that returns fewer bytes than asked has no more (epoll(7)). Clearing the
+        // readiness keeps the mark of the stream's end. Urgent data would break this rule, but only
+        // for the connection of the peer that sent it.
         drained: 0 < len && len < room_len,
     })
 }
@@ -76,8 +76,8 @@ pub(super) fn receive_direct(
     let len = (direct.len as usize).min(size_max);
     direct.payload.spans(direct.offset, len, &mut spans);
     let len = receive_spans(fd, direct, &spans)?;
-    // A short receive into memory of others proves nothing: it may have met a page that cannot be
-    // written, with the bytes still in the socket. The next call finds out.
+    // A short receive into the application's memory does not prove that the socket is empty: it may
+    // have met a page that cannot be written. The next call finds out.
     Ok(ReceivedBytes {
         len,
         stage: None,
@@ -103,7 +103,7 @@ fn receive_spans(fd: &OwnedFd, direct: &DirectBuffer, spans: &SpanList) -> io::R
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends the front of `batch`, as much as fits one span list, `size_max` bytes and the socket.
+/// Sends as much from the front of `batch` as fits into one span list, `size_max` and the socket.
 pub(in crate::transport) fn send_some(
     fd: &OwnedFd,
     batch: &SendBatch,

@@ -1,6 +1,5 @@
 //! Real time, by a timerfd in the reactor. Tokio's own timers stop when a test pauses time, and a
-//! runtime may lack them; the peer at the other end of a socket is not affected by either (ruling
-//! 12).
+//! runtime may lack them. Neither affects the peer at the other end of a socket (ruling 12).
 
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -17,7 +16,7 @@ use crate::error::{Error, Result};
 /// One alarm on the monotonic clock, which is also what [`Instant`] reads on Linux.
 pub(in crate::transport) struct TimerClock {
     timer: Watched,
-    /// The time to which the timer is set, and the waker to wake then; `None` before the first use
+    /// The time at which the timer expires, and the waker to wake then; `None` before the first use
     /// and once it has expired.
     set: Option<(Instant, Waker)>,
 }
@@ -38,7 +37,7 @@ impl TimerClock {
     fn set(&mut self, at: Instant) {
         let left = at.saturating_duration_since(Instant::now());
         let value = Timespec {
-            // A deadline that the kernel cannot represent is as good as none.
+            // A deadline that the kernel cannot represent never comes.
             tv_sec: i64::try_from(left.as_secs())
                 .unwrap_or(i64::MAX)
                 .min(FAR_SECONDS),
@@ -93,7 +92,7 @@ impl Clock for TimerClock {
                     guard.clear_ready();
                     now = Instant::now();
                 }
-                // Without its reactor nothing here makes progress; the driver is being dropped.
+                // An error means that the reactor has ended; the driver is being dropped.
                 Poll::Ready(Err(_)) | Poll::Pending => {
                     self.set = Some((at, cx.waker().clone()));
                     return Poll::Pending;

@@ -1,4 +1,4 @@
-//! A doorbell whose rings Tokio's reactor reports. It is never read: each write to it is an edge.
+//! A doorbell that Tokio's reactor watches. It is never read: each write to it is an edge.
 
 use std::task::{Poll, Waker};
 

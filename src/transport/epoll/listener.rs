@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::canonical;
 use crate::transport::{ByteCounts, RawSocket};
 
-/// Accepts sockets without registering them with a reactor, so that each can go directly to the
-/// runtime of the domain that takes it.
+/// Accepts sockets without registering them with a reactor, so that each goes directly to the
+/// runtime of the domain that accepts it.
 pub(super) struct EpollListener {
     fd: Watched,
     local: SocketAddr,
@@ -78,8 +78,8 @@ pub(in crate::transport) fn accepted(
     }))
 }
 
-/// Returns true if the connection died before it was accepted, or a signal came: accept the next
-/// one. accept(2) asks Linux programs to treat pending network errors in the same way.
+/// Returns true if the connection died before it was accepted, or a signal came: the caller tries
+/// again. accept(2) asks Linux programs to treat pending network errors in the same way.
 pub(in crate::transport) fn died_in_backlog(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -103,7 +103,7 @@ pub(in crate::transport) fn died_in_backlog(error: &io::Error) -> bool {
 pub(in crate::transport) fn accept_error(error: &io::Error) -> Error {
     let doing = "accepting a connection";
     let named = match error.raw_os_error() {
-        // `io::Error` has no kind for these, but they pass like the others.
+        // `io::Error` has no kind for these temporary errors.
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
             Error::new(ErrorKind::LimitReached, format!("{doing}: {error}"))
         }

@@ -1,20 +1,21 @@
 //! The low-water mark: how many bytes make a socket readable (`SO_RCVLOWAT`).
 //!
 //! A receiver that is faster than its sender would sleep after each segment, and waking it costs
-//! the sender too. While a large payload is being received the mark is above one byte; it is set
+//! the sender too. While a large payload is being received, the mark is above one byte. It is set
 //! when the receiver is about to sleep, so a receiver that always finds bytes never sets it.
 //!
 //! The rest relies on the kernel. Reads ignore the mark. Setting a mark that is reached already is
-//! an edge, so nothing is lost between a read that found too little and a lower mark. The peer's
-//! end and a loss wake the receiver whatever the mark is, and so do a nearly full receive buffer or
-//! window and a shortage of memory. The receive buffer grows with the mark; if its limit does not
-//! permit that, the mark is lowered (`tcp_set_rcvlowat`, `tcp_epollin_ready`).
+//! an edge, so nothing is lost between a read that found too little and a lower mark. Whatever the
+//! mark is, the receiver is woken by the peer's end, a loss of the connection, a nearly full
+//! receive buffer or window, and a shortage of memory. The receive buffer grows with the mark; if
+//! its limit does not permit that, the kernel lowers the mark (`tcp_set_rcvlowat`,
+//! `tcp_epollin_ready`).
 
 use std::mem;
 use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// The mark of one socket; `None`: it stays at one byte.
+/// The mark of one socket; `None`: the mark stays at one byte.
 pub(super) struct LowWater(Option<NonZeroU32>);
 
 impl Default for LowWater {

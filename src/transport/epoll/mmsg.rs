@@ -15,7 +15,7 @@ use crate::id::canonical;
 use crate::limits::DATAGRAMS_PER_CALL;
 use crate::transport::udp::{OutgoingDatagram, ReceivedDatagram, RecvBuffer};
 
-/// The spans of several datagrams in one list, and where those of each datagram end.
+/// The spans of several datagrams in one list, and the end of each datagram's spans.
 struct Lists {
     spans: SpanList,
     ends: [usize; DATAGRAMS_PER_CALL],
@@ -71,15 +71,15 @@ impl Lists {
     }
 }
 
-/// Datagrams sent as one buffer, which the system cuts up (UDP_SEGMENT): those before `end` that
-/// belong to no earlier group. `segment`: the length of each datagram but the last, if there are
-/// several.
+/// A group of datagrams sent as one buffer, which the system cuts up (UDP_SEGMENT): the datagrams
+/// before `end` that belong to no earlier group. `segment`: the length of each datagram but the
+/// last, if there are several.
 struct SegmentedSend {
     end: usize,
     segment: Option<u16>,
 }
 
-/// Maximum length of one buffer: that of one datagram.
+/// Maximum length of one buffer: the maximum length of a datagram.
 const SEGMENTED_BYTES_MAX: usize = 0xffff - 48;
 
 /// Groups consecutive datagrams to one peer that have the same length. The last of a group may be
@@ -110,8 +110,8 @@ fn group(datagrams: &[OutgoingDatagram<'_>], segmented: bool) -> Vec<SegmentedSe
     groups
 }
 
-/// Returns an address as a socket bound to `local` takes it: an IPv6 socket reaches IPv4 as
-/// `::ffff:a.b.c.d`.
+/// Returns an address in the form that a socket bound to `local` takes: an IPv6 socket reaches IPv4
+/// as `::ffff:a.b.c.d`.
 fn for_socket(local: SocketAddr, to: SocketAddr) -> SockAddr {
     match (local, to) {
         (SocketAddr::V6(_), SocketAddr::V4(v4)) => {
@@ -124,7 +124,7 @@ fn for_socket(local: SocketAddr, to: SocketAddr) -> SockAddr {
 /// Room for the control message with the segment length.
 type Control = [u64; 4];
 
-/// Sets the segment length in the header, whose control data `room` becomes.
+/// Sets the segment length in the header; `room` becomes the header's control data.
 fn set_segment(header: &mut libc::msghdr, segment: u16, room: &mut Control) {
     const DATA: libc::c_uint = mem::size_of::<u16>() as libc::c_uint;
     header.msg_control = room.as_mut_ptr().cast();
@@ -145,9 +145,9 @@ fn set_segment(header: &mut libc::msghdr, segment: u16, room: &mut Control) {
     }
 }
 
-/// Sends the first of these datagrams by the socket at `local`; returns how many, at least one, or
-/// the error of the first. `segmented`: datagrams that can go as one buffer do, which costs the
-/// system a fraction.
+/// Sends as many of these datagrams as possible, in order, by the socket at `local`. Returns their
+/// number, at least one, or the error of the first datagram. `segmented`: sends datagrams as one
+/// buffer where possible, at a fraction of the system's cost.
 pub(in crate::transport) fn send(
     fd: &OwnedFd,
     local: SocketAddr,
@@ -219,7 +219,7 @@ fn send_copied(
     send(fd, local, &[datagram], false)
 }
 
-/// Receives into the first of these buffers: at least one datagram, or the error.
+/// Receives into these buffers, in order: at least one datagram, or the error.
 pub(in crate::transport) fn receive(
     fd: &OwnedFd,
     buffers: &mut [RecvBuffer],
@@ -296,8 +296,8 @@ pub(in crate::transport) fn receive(
             len,
         });
     }
-    // An empty socket ended the call early, unless the next buffer may refuse its bytes: then the
-    // next call finds out.
+    // The call ended early because the socket is empty, unless the next buffer may be unwritable:
+    // then the next call finds out.
     let drained = received < lists.count
         && match &buffers[received] {
             RecvBuffer::Direct(payload) => payload.is_owned(),

@@ -3,13 +3,13 @@
 //!
 //! Readiness is edge-triggered, so every path follows one rule ([`poll_io`]): a socket counts as
 //! ready until a call on it would block. Then Tokio's readiness is cleared, and the waker
-//! registered. Tokio ignores the clear if a newer event came meanwhile, so no edge is lost between
-//! the two.
+//! registered. Tokio ignores the clear if a newer event came meanwhile, so no edge is lost in
+//! between.
 //!
 //! # Unsafe code
 //!
-//! Five things need it here. System calls on raw iovecs, because no Rust slice may be formed over
-//! the bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
+//! Five things need it. System calls on raw iovecs, because no Rust slice may be formed over the
+//! bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
 //! registration of descriptors ([`Watched::new`]), where each descriptor is owned by the object
 //! that registers it. And a connection's statistics, its low-water mark, and the choice of its
 //! source port, for which there is no safe call: [`tcp_info`], [`low_water`], [`source_port`].
@@ -70,8 +70,8 @@ pub(super) struct EpollTransport {
 
 impl EpollTransport {
     /// Makes a transport on `runtime`, which must have I/O enabled ([`super::runtime_for`] ensures
-    /// it). Everything made by the transport lives there. A listener on port 0 chooses from
-    /// `ports`.
+    /// it). All links, listeners and sockets of the transport belong to that runtime. A listener on
+    /// port 0 chooses from `ports`.
     pub(super) fn new(runtime: Handle, ports: Option<PortRange>) -> Self {
         EpollTransport {
             runtime,
@@ -166,8 +166,8 @@ pub(super) fn probe_reactor() -> Result<()> {
     TimerClock::new().map(drop)
 }
 
-/// Makes a socket that listens at `address`; if that has no port, on one of the range, if there is
-/// one.
+/// Makes a socket that listens at `address`. If the address has no port and a range is given,
+/// chooses a port of the range.
 pub(super) fn bound_listener(address: SocketAddr, ports: Option<PortRange>) -> Result<Socket> {
     match ports {
         Some(ports) if address.port() == 0 => {
@@ -193,8 +193,8 @@ fn bind_listener(address: SocketAddr) -> Result<Socket> {
     Ok(socket)
 }
 
-/// Makes a non-blocking socket on which a connect has begun; returns it with its address as far as
-/// it has one. It becomes writable when the connect has ended.
+/// Makes a non-blocking socket on which a connect has begun; returns the socket and its local
+/// address, which may lack the port. The socket becomes writable when the connect has ended.
 pub(super) fn started_connect(
     to: SocketAddr,
     from: Option<SocketAddr>,
@@ -241,7 +241,7 @@ pub(super) fn listen_error(error: &io::Error, doing: &'static str) -> Error {
     Error::from_io(error, doing).with_operation(OperationKind::Listen)
 }
 
-/// Returns true if the connect goes on in the background; after `EINTR` it does too (connect(2)).
+/// Returns true if the connect continues in the background, also after `EINTR` (connect(2)).
 fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
 }
@@ -259,7 +259,7 @@ fn register_for(
 ) -> Result<Watched> {
     Watched::new(fd, interest, poller).map_err(|error| match error.raw_os_error() {
         Some(_) => Error::from_io(&error, doing),
-        // The error is not the system's, so it is Tokio's, which has only this one.
+        // An error without a number is Tokio's, and Tokio has only this one.
         None => driver_gone(),
     })
 }
@@ -273,9 +273,9 @@ pub(super) enum IoDirection {
 
 /// Polls the readiness of one direction; pending registers `waker` for it.
 ///
-/// Outside of Tokio's cooperative budget: once it is spent, Tokio would report a ready socket as
-/// pending and wake the waker from in here. The caller bounds its work itself, and often does not
-/// run in the task that the budget belongs to.
+/// Ignores Tokio's cooperative budget: once that is spent, Tokio would report a ready socket as
+/// pending and wake the waker from within this call. The caller bounds its work itself, and often
+/// does not run in the task that owns the budget.
 fn poll_ready<'a>(
     fd: &'a Watched,
     direction: IoDirection,
@@ -295,9 +295,9 @@ fn poll_ready<'a>(
         .map_err(|_| driver_gone())
 }
 
-/// Makes a call when the reactor reports the socket ready, until one does not block. The call
-/// returns its value, and whether the next one would block. Pending: the waker is registered. The
-/// outer error is the reactor's, the inner one the call's.
+/// Makes a call when the reactor reports the socket ready, again until a call does not block.
+/// `call` returns its value, and whether the next call would block. Pending: the waker is
+/// registered. The outer error is the reactor's, the inner error the call's.
 fn poll_io<T>(
     fd: &Watched,
     direction: IoDirection,
@@ -318,8 +318,8 @@ fn poll_io<T>(
     }
 }
 
-/// Makes the error of a reactor whose runtime has been shut down, the only reason why Tokio's
-/// readiness fails.
+/// Makes the error of a reactor whose runtime has been shut down; Tokio's readiness fails for no
+/// other reason.
 fn driver_gone() -> Error {
     Error::new(
         ErrorKind::DriverGone,

@@ -1,7 +1,7 @@
 //! The readiness of a datagram socket, as reported by Tokio's reactor.
 //!
-//! The reactor watches for readability. Writability is only asked for when a socket was full, by a
-//! second descriptor: every datagram that is sent makes the socket writable, and would wake the
+//! The reactor watches for readability. Only while a socket is full, a second descriptor is watched
+//! for writability: otherwise every sent datagram would make the socket writable, and wake the
 //! reactor for nothing.
 
 use std::io;

@@ -1,8 +1,8 @@
 //! When the source port of a connection is chosen (`IP_BIND_ADDRESS_NO_PORT`).
 //!
 //! A bind to port 0 takes a port from all destinations at once, since the system does not know yet
-//! where the connection leads. So a machine has some 28,000 connections with a given source address
-//! in all, instead of as many to each destination.
+//! where the connection leads. So a source address could have only some 28,000 connections in all,
+//! instead of as many to each destination.
 
 use std::io;
 use std::mem;
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::error::{Error, ErrorKind};
 
-/// Has a bind to port 0 choose no port: the connect chooses it.
+/// Makes a bind to port 0 choose no port: the connect chooses it.
 pub(super) fn leave_to_connect(socket: &impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the descriptor is open, and the kernel reads one `int`, of the length named.
@@ -30,8 +30,8 @@ pub(super) fn leave_to_connect(socket: &impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Makes the error of a connect without a source (`EADDRNOTAVAIL`), which concerns this machine and
-/// not the peer.
+/// Makes the error of a connect for which no source address or port is available (`EADDRNOTAVAIL`).
+/// It concerns this machine, not the peer.
 pub(super) fn none_left(error: &io::Error, to: SocketAddr, from: Option<SocketAddr>) -> Error {
     let (kind, what) = match (from, to) {
         // Without any IPv6 address of this machine, the system reports the same.

@@ -27,10 +27,10 @@ use crate::transport::{KeepAliveConfig, LinkStats, RawLink, RawSocket, Receive, 
 pub(super) struct EpollStream {
     /// `None` once the connection is broken, or taken out.
     fd: Option<Watched>,
-    /// The socket may hold bytes although its readiness was cleared, by a watch or by a receive
-    /// that did not ask for it.
+    /// True if the socket may hold bytes although its readiness was cleared by a watch, or by a
+    /// receive that did not ask for readiness.
     unread: bool,
-    /// True if the socket was full when last tried: its readiness says when to retry.
+    /// True if the socket was full at the last send: the reactor reports when to retry.
     is_full: bool,
     low_water: LowWater,
     /// An error that the system reports only once, found by a watch. If a later receive finds the
@@ -101,8 +101,8 @@ impl Stream for EpollStream {
         let (Some(fd), Some(batch)) = (&self.fd, io.batch()) else {
             return;
         };
-        // A short send does not prove that the socket is full: it may have met a page that cannot
-        // be read, and then no edge would ever come. The next call finds out.
+        // A short send does not prove that the socket is full: the send may have met a page that
+        // cannot be read, and then no edge would ever come. The next call finds out.
         let send = |fd: &OwnedFd| Ok((send_some(fd, batch, io.sizes.send)?, false));
         let sent = match self.is_full {
             false => send(fd.get_ref()).map(|(sent, _)| sent),
@@ -159,8 +159,8 @@ impl Stream for EpollStream {
         }
     }
 
-    /// Clears the present readiness, so that only the peer's end wakes: bytes that stay unread
-    /// would keep the socket ready. Tokio never clears the mark of a closed peer.
+    /// Clears the present readiness, so that only the peer's end wakes the link: unread bytes would
+    /// keep the socket ready. Tokio never clears the mark of a closed peer.
     fn poll_watch(&mut self, io: &mut Submissions) {
         let Some(fd) = &self.fd else { return };
         let error = loop {

@@ -1,4 +1,4 @@
-//! What TCP knows of the peer's system, and how the system is made to probe it.
+//! What TCP knows about the peer's system, and how to make the system probe it.
 //!
 //! `TCP_USER_TIMEOUT` is not used. It ends a connection whose peer has had no room for that long,
 //! even if the peer's system has answered every probe (measured on Linux 6.18: with 3 s the
@@ -16,7 +16,7 @@ use crate::limits::UNANSWERED_MIN;
 use crate::transport::{KeepAliveConfig, LinkStats, TcpInfo};
 
 /// The beginning of the kernel's `struct tcp_info` (linux/tcp.h), which only grows at its end. It
-/// has everything up to Linux 4.6; times are in milliseconds unless stated otherwise.
+/// has the fields up to Linux 4.6; times are in milliseconds unless stated otherwise.
 #[repr(C)]
 struct KernelTcpInfo {
     _states: [u8; 2],
@@ -79,7 +79,7 @@ pub(in crate::transport) fn stats(fd: &OwnedFd) -> io::Result<LinkStats> {
     })
 }
 
-/// Returns what an application sees of a connected socket.
+/// Returns the facts about a connected socket that applications see.
 pub(crate) fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     let info = kernel_tcp_info(fd)?;
     let micros = |count: u32| Duration::from_micros(count.into());
@@ -133,10 +133,10 @@ fn unconfirmed(fd: &OwnedFd) -> io::Result<u64> {
     }
 }
 
-/// Has the system probe; returns true if it does. Fails only on a dead connection, which its next
-/// call reports.
+/// Makes the system probe the peer's system. Returns true on success; false only on a dead
+/// connection, which the next call on it reports.
 pub(in crate::transport) fn set_keep_alive(fd: &OwnedFd, config: KeepAliveConfig) -> bool {
-    /// The kernel accepts no longer times, and no higher count.
+    /// The kernel accepts no longer times and no higher count.
     const SECONDS_MAX: u64 = 32_767;
     const COUNT_MAX: u32 = 127;
     let seconds = |time: Duration| Duration::from_secs(time.as_secs().clamp(1, SECONDS_MAX));

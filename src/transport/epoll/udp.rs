@@ -1,7 +1,7 @@
 //! UDP sockets, with the readiness of a reactor or a ring.
 //!
-//! If ICMP reports an error of an earlier datagram, the system returns it from the next call, to
-//! which it does not belong: such errors are skipped ([`is_of_the_past`]).
+//! If ICMP reports an error of an earlier datagram, the system returns that error from the next
+//! call, which concerns another datagram. Such errors are skipped ([`is_of_the_past`]).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ use crate::transport::udp::{
 };
 use crate::transport::{PortRange, at_port};
 
-/// Opens a bound, non-blocking UDP socket; on a port of the range if the options name none.
+/// Opens a bound, non-blocking UDP socket, on a port of the range if the options name no port.
 pub(in crate::transport) fn open(
     options: &DatagramOptions,
     ports: Option<PortRange>,
@@ -63,7 +63,7 @@ pub(in crate::transport) fn open(
     }
 }
 
-/// How much a call has moved, and whether the next one would block.
+/// How much a call has moved, and whether the next call would block.
 pub(in crate::transport) struct Moved {
     pub(in crate::transport) count: usize,
     pub(in crate::transport) drained: bool,
@@ -73,16 +73,16 @@ pub(in crate::transport) struct Moved {
 pub(in crate::transport) trait Readiness: Send {
     fn fd(&self) -> &OwnedFd;
 
-    /// Makes the call if the socket is ready, repeatedly until it does not block. Pending: it would
-    /// block, and the waker is registered. The outer error is the reactor's, the inner one the
-    /// call's.
+    /// Makes the call if the socket is ready, repeatedly until it does not block. Pending: the call
+    /// would block, and the waker is registered. The outer error is the reactor's, the inner error
+    /// the call's.
     fn try_io(
         &mut self,
         direction: IoDirection,
         call: impl FnMut(&OwnedFd) -> io::Result<Moved>,
     ) -> Poll<Result<io::Result<Moved>>>;
 
-    /// Lets the next read skip asking for readiness.
+    /// Makes the next read skip asking for readiness.
     fn assume_readable(&mut self);
 }
 
@@ -91,7 +91,7 @@ pub(in crate::transport) struct UdpSocket<R> {
     readiness: R,
     local: SocketAddr,
     /// True if datagrams of one length to one peer go to the system as one buffer (UDP_SEGMENT),
-    /// until it refuses one.
+    /// until the system refuses such a buffer.
     segments: bool,
 }
 
@@ -131,7 +131,7 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
             });
             match tried {
                 Poll::Pending => return,
-                // Without its reactor nothing makes progress; the driver is being dropped.
+                // An error of the reactor means that it has ended; the driver is being dropped.
                 Poll::Ready(Err(error)) if error.kind() == ErrorKind::DriverGone => return,
                 Poll::Ready(Err(error)) => {
                     ended.push(Err(error));
@@ -175,7 +175,7 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
                 Poll::Ready(Ok(Err(error))) if error.raw_os_error() == Some(libc::EFAULT) => {
                     return RecvStatus::Fault;
                 }
-                // Each is reported once; a temporary shortage of memory is retried.
+                // The system reports each error once; a temporary shortage of memory is retried.
                 Poll::Ready(Ok(Err(error))) => {
                     hold_event(move || tracing::debug!(%error, "receiving datagrams goes on"));
                 }

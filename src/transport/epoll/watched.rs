@@ -1,10 +1,10 @@
-//! A descriptor with known readiness: from Tokio's reactor, and, if the application drives by hand,
-//! also from an epoll descriptor of our own ([`Poller`]), which can be polled at any time. Sockets
-//! are registered with the poller when it is first polled: a second registration costs the kernel
-//! something with each message, and an application that only awaits never polls it.
+//! A descriptor with known readiness. Tokio's reactor reports it; if the application drives by
+//! hand, so does an epoll descriptor of our own ([`Poller`]), which can be polled at any time.
+//! Sockets are registered with the poller when it is first polled: a second registration costs the
+//! kernel something with each message, and an application that only awaits never polls it.
 //!
-//! Each of the two reports edges independently, so a socket counts as ready when either reports it.
-//! A call that would block clears the one that reported it, and the next check asks the other.
+//! The reactor and the poller report edges independently, so a socket counts as ready when either
+//! reports it. A call that would block clears the report, and the next check asks the other source.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -30,13 +30,13 @@ bitflags::bitflags! {
         const WRITABLE = 1 << 1;
         /// The peer has ended its stream, or the connection is broken; never cleared.
         const READ_CLOSED = 1 << 2;
-        /// A task waits until it is readable.
+        /// A task waits until the socket is readable.
         const AWAITED_READABLE = 1 << 3;
         const AWAITED_WRITABLE = 1 << 4;
     }
 }
 
-/// Added by each edge, above the bits, so that clearing an edge never clears a later one.
+/// Each edge adds this above the bits, so that clearing an edge never clears a later edge.
 const EDGE: u32 = ReadyBits::all().bits() + ReadyBits::READABLE.bits();
 
 /// Returns the AWAITED bits of these directions.
@@ -65,7 +65,7 @@ impl IoDirection {
 pub(in crate::transport) struct Poller {
     epoll: OwnedFd,
     sockets: Lock<PolledSockets>,
-    /// True if no socket has to be registered. Changed under the sockets' lock.
+    /// True if all sockets are registered. Changed under the sockets' lock.
     are_registered: AtomicBool,
 }
 
@@ -75,16 +75,16 @@ struct PolledSockets {
     unregistered: Vec<Key>,
 }
 
-/// A socket. Its descriptor stays open as long as it is in the list.
+/// A socket. Its descriptor stays open as long as the entry is in the list.
 struct PolledSocket {
     fd: RawFd,
     flags: EventFlags,
     state: Arc<PolledState>,
 }
 
-/// The known readiness of one socket, and the waker to wake when it changes: once, as by Tokio's
-/// reactor, and by no edge that it does not wait for. An edge for reading also reports that the
-/// socket can be written, which it nearly always can.
+/// The known readiness of one socket, and the waker to wake when the readiness changes: once, as by
+/// Tokio's reactor, and only by edges of an awaited direction. An edge for reading also reports
+/// that the socket can be written, which it nearly always can.
 #[derive(Default)]
 struct PolledState {
     readiness: AtomicU32,
@@ -113,7 +113,8 @@ impl PolledState {
         let _ = (self.readiness).fetch_update(Ordering::AcqRel, Ordering::Acquire, clear);
     }
 
-    /// Has the next edge of this direction wake the waker. Returns the state, if it is ready now.
+    /// Makes the next edge of this direction wake the waker. Returns the state, if the direction is
+    /// ready now.
     fn register(&self, direction: IoDirection, waker: &Waker) -> Option<u32> {
         let held = self.waker.get_or_init(|| waker.clone());
         debug_assert!(
@@ -146,7 +147,7 @@ impl Poller {
         }
         let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; POLLER_EVENTS_MAX];
         let now = rustix::time::Timespec::default();
-        // It fails only by a signal, and then the next call finds the same.
+        // Fails only by a signal; the next call then finds the same events.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut room[..], Some(&now)) else {
             return false;
         };
@@ -198,7 +199,7 @@ impl Poller {
         self.are_registered.store(are_registered, Ordering::Release);
     }
 
-    /// Has a descriptor registered by the next poll. The returned value must be dropped before the
+    /// Makes the next poll register a descriptor. The returned value must be dropped before the
     /// descriptor is closed.
     fn add(self: &Arc<Self>, fd: RawFd, interest: Interest) -> Polled {
         let state = Arc::<PolledState>::default();
@@ -243,7 +244,7 @@ impl Drop for Polled {
 
 /// A descriptor, registered with the reactor of the runtime that was current, and with a poller.
 pub(super) struct Watched {
-    /// Declared before the descriptor, and so dropped before it.
+    /// Declared before the descriptor, so that it is dropped first.
     polled: Option<Polled>,
     fd: AsyncFd<OwnedFd>,
 }
@@ -271,9 +272,9 @@ impl Watched {
     pub(super) fn into_inner(self) -> OwnedFd {
         if let Some(polled) = self.polled {
             let poller = Arc::clone(&polled.poller);
-            // From here on it is not registered any more.
+            // From here on the poller does not register the descriptor any more.
             drop(polled);
-            // Fails only if it was not registered.
+            // Fails only if the descriptor was not registered.
             let _ = epoll::delete(&poller.epoll, self.fd.get_ref());
         }
         self.fd.into_inner()
@@ -319,7 +320,7 @@ impl Watched {
         }
     }
 
-    /// Returns a guard if the poller reports it ready; otherwise registers the waker.
+    /// Returns a guard if the poller reports the descriptor ready; otherwise registers the waker.
     pub(super) fn poll_polled(
         &self,
         direction: IoDirection,
@@ -350,7 +351,7 @@ enum ReadyBy<'a> {
     Poller { direction: IoDirection, seen: u32 },
 }
 
-/// A descriptor that is ready. A user that finds that it is not must clear it.
+/// A descriptor that is reported ready. A user that finds it not ready must clear the readiness.
 #[must_use = "a descriptor that is found not to be ready is to be cleared"]
 pub(super) struct ReadyGuard<'a> {
     fd: &'a Watched,

@@ -14,11 +14,11 @@ enum DatagramFault {
     None,
     Lost,
     Doubled,
-    /// It is held back until another one has been sent.
+    /// The datagram is held back until another one has been sent.
     Held,
 }
 
-/// Injects faults into sent datagrams. As with UDP, the caller does not learn of them.
+/// Injects faults into sent datagrams. As with UDP, the caller does not notice them.
 pub(super) struct FaultDatagrams {
     inner: Box<dyn DatagramSocket>,
     number: u64,

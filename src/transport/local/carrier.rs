@@ -1,16 +1,15 @@
-//! A connection whose bytes go through rings in shared memory, under a socket that stays open.
+//! A connection whose bytes go through rings in shared memory, while its socket stays open.
 //!
 //! ```text
 //!   sends      Socket ──the peer reads the ring──▶ Ring
 //!   receives   Socket ──the peer has begun──▶ Rest(n) ──n bytes of the socket received──▶ Ring
 //! ```
-//! Each direction changes once, at a byte that the sender names: the first so many bytes went
-//! through the socket, and all others are in the ring. So their order is that of one stream, and
-//! the protocol above does not know.
+//! Each direction changes from the socket to the ring once, after a number of bytes that the sender
+//! stores. So the bytes stay one ordered stream, and the protocol above does not notice.
 //!
-//! The socket says that the peer has ended its stream, or is gone: what it wrote to the ring before
-//! is received first. A side that finds nothing to read, or no room, sleeps on its doorbell; the
-//! other side rings it only then.
+//! The socket reports that the peer has ended its stream, or is gone: bytes that the peer wrote to
+//! the ring before are received first. A side that finds nothing to read, or no room, sleeps on its
+//! doorbell; the other side rings the doorbell of a sleeping side only.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,12 +27,12 @@ use crate::transport::{DirectBuffer, LinkStats, Receive, Transport};
 
 /// A descriptor that the peer writes to when this side sleeps.
 pub(crate) trait Doorbell: Send {
-    /// Registers for the next time that the peer rings. If it has rung since the last call, the
+    /// Registers the waker for the peer's next ring. If the peer has rung since the last call, the
     /// waker may be woken at once.
     fn register(&mut self);
 }
 
-/// What a side has after the rendezvous: its ends of the two rings, and the doorbells.
+/// One side's result of the rendezvous: its ends of the two rings, and both doorbells.
 pub(crate) struct LocalParts {
     pub(super) writer: RingWriter,
     pub(super) reader: RingReader,
@@ -49,7 +48,7 @@ impl LocalParts {
         ring(&self.peer_bell);
     }
 
-    /// Makes the carrier of a link with this waker, whose doorbell the transport watches.
+    /// Makes the carrier of a link with this waker. The transport watches the carrier's doorbell.
     pub(in crate::transport) fn into_carrier(
         self,
         transport: &dyn Transport,
@@ -70,7 +69,7 @@ impl LocalParts {
     }
 }
 
-/// Which way sent bytes go.
+/// The path of the next sent bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendPath {
     Socket,
@@ -82,11 +81,11 @@ state_machine! { SendPath {
     Ring => [],
 }}
 
-/// Which way the next bytes come.
+/// The path of the next received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReceivePath {
     Socket,
-    /// Through the socket until so many bytes in all have come that way.
+    /// Through the socket, until this many bytes in all have been received through it.
     Rest(u64),
     Ring,
 }
@@ -97,7 +96,7 @@ state_machine! { ReceivePath {
     Ring => [],
 }}
 
-/// When the peer was last seen to write to its ring.
+/// The last observed count of bytes that the peer has written to its ring, and when it changed.
 #[derive(Clone, Copy)]
 struct Heard {
     written: u64,
@@ -125,7 +124,7 @@ impl fmt::Debug for LocalCarrier {
 }
 
 impl LocalCarrier {
-    /// Informs the peer that this side takes bytes out of the ring from now on.
+    /// Informs the peer that this side reads the ring from now on.
     pub(in crate::transport) fn open(&self) {
         self.reader.open();
     }
@@ -135,17 +134,17 @@ impl LocalCarrier {
         (self.sends, self.receives) == (SendPath::Ring, ReceivePath::Ring)
     }
 
-    /// Rings, if the peer sleeps.
+    /// Rings the peer's doorbell if the peer sleeps.
     fn ring_if(&self, sleeps: bool) {
         if sleeps {
             ring(&self.peer_bell);
         }
     }
 
-    /// Sends the submitted batch, as much as there is room for.
+    /// Sends as much of the submitted batch as there is room for.
     ///
     /// # Errors
-    /// The peer has broken the ring's protocol, and the connection with it.
+    /// The peer has broken the ring's protocol; the connection must end.
     pub(in crate::transport) fn poll_send(
         &mut self,
         io: &mut Submissions,
@@ -178,7 +177,7 @@ impl LocalCarrier {
         }
         let len_max = io.sizes.send.min(DIRECT_PIECE_MAX);
         let (mut sent, mut room) = (0, room);
-        // In pieces: the reader copies one while the next is written.
+        // Writes in pieces: the reader copies a piece while this side writes the next.
         let refused = loop {
             let len = room.min(LOCAL_PIECE_LEN).min(len_max - sent);
             self.writer.prepare(len.min(batch.remaining() - sent))?;
@@ -198,8 +197,8 @@ impl LocalCarrier {
         Ok(())
     }
 
-    /// Writes up to `len` bytes of the batch to the ring, behind those that are `skipped`; returns
-    /// how many, and the reason if memory was refused.
+    /// Writes up to `len` bytes of the batch to the ring, after its first `skipped` bytes. Returns
+    /// the number of bytes written, and the reason if a region refused access.
     fn write(
         &mut self,
         batch: &SendBatch,
@@ -227,7 +226,7 @@ impl LocalCarrier {
         io: &mut Submissions,
         socket: &mut impl Stream,
     ) -> Result<()> {
-        // What the kernel was given before the change ends, or comes back.
+        // A receive that the kernel had before the change to the ring ends, or is returned.
         if io.is_receive_in_flight() {
             socket.poll_receive(io);
             if io.armed().is_none() {
@@ -245,14 +244,14 @@ impl LocalCarrier {
             return Ok(());
         }
         let Poll::Ready(end) = socket.poll_end(io) else {
-            // What has come just now is taken, once: the writer decides nothing but when this side
-            // looks again.
+            // Bytes that came just now are taken once; for more, this side polls again, so the
+            // writer cannot keep it here.
             if !self.sleep(io)? && !self.take_available(io)? {
                 io.waker.wake_by_ref();
             }
             return Ok(());
         };
-        // What it has written before its end comes first.
+        // Bytes that the peer has written before its end come first.
         if !self.take_available(io)? {
             match end {
                 Ok(()) => io.end_stream(),
@@ -262,7 +261,7 @@ impl LocalCarrier {
         Ok(())
     }
 
-    /// Looks whether the next bytes are in the ring.
+    /// Changes to the ring once the socket's bytes are received. Returns true if it has changed.
     fn turn_to_ring(&mut self, io: &Submissions) -> Result<bool> {
         if self.receives == ReceivePath::Socket {
             let Some(begun) = self.reader.begun() else {
@@ -289,9 +288,9 @@ impl LocalCarrier {
         self.receives = to;
     }
 
-    /// Registers the waker for bytes in the ring. Returns false if they have come meanwhile.
+    /// Registers the waker for bytes in the ring. Returns false if bytes have come meanwhile.
     fn sleep(&mut self, io: &Submissions) -> Result<bool> {
-        // The rest of the socket's bytes comes first, and wakes by itself.
+        // The rest of the socket's bytes comes first, and the socket wakes for them.
         if let ReceivePath::Rest(_) = self.receives {
             return Ok(true);
         }
@@ -305,7 +304,7 @@ impl LocalCarrier {
         Ok(sleeps)
     }
 
-    /// Ends the armed receive with bytes of the ring. Returns false if there are none.
+    /// Ends the armed receive with bytes of the ring. Returns false if the ring is empty.
     fn take_available(&mut self, io: &mut Submissions) -> Result<bool> {
         let available = self.reader.available()?;
         if available == 0 {
@@ -329,7 +328,7 @@ impl LocalCarrier {
         io.end_receive(len, Some(stage));
     }
 
-    /// In pieces: the writer fills the place of one while the next is copied.
+    /// Copies to the direct destination in pieces: the writer refills one while the next is copied.
     fn take_direct(&mut self, io: &mut Submissions, mut available: usize) -> Result<()> {
         let len_max = io.sizes.receive.min(DIRECT_PIECE_MAX);
         let Some(direct) = io.armed_direct() else {
@@ -355,8 +354,8 @@ impl LocalCarrier {
         Ok(())
     }
 
-    /// Copies the next `len` bytes of the ring to a destination, behind the `copied` ones; returns
-    /// how many, and the reason if memory was refused.
+    /// Copies the next `len` bytes of the ring to a destination, after its first `copied` bytes.
+    /// Returns the number of bytes copied, and the reason if a region refused access.
     fn copy_to(
         &self,
         direct: &mut DirectBuffer,
@@ -374,13 +373,13 @@ impl LocalCarrier {
         (count, None)
     }
 
-    /// Frees the place of the next bytes, which have been copied.
+    /// Frees the room of the next `len` bytes, which have been copied.
     fn free(&mut self, len: usize) {
         let sleeps = self.reader.consume(len);
         self.ring_if(sleeps);
     }
 
-    /// Receives for the armed receive if the ring has anything, without asking for readiness.
+    /// Receives for the armed receive if the ring has bytes, without asking for readiness.
     ///
     /// # Errors
     /// As for [`poll_send`](Self::poll_send).
@@ -422,13 +421,13 @@ impl LocalCarrier {
         self.reader.unread() as usize
     }
 
-    /// Gives memory back that an idle connection does not need.
+    /// Frees memory that an idle connection does not need.
     pub(in crate::transport) fn shrink(&mut self) {
         self.writer.give_back();
     }
 
-    /// Adds what the ring knows to what the system knows of the socket. Called in intervals: the
-    /// time at which the peer wrote last is as exact as they are.
+    /// Adds the ring's facts to the system's facts about the socket. Called at intervals, which
+    /// limit how exactly the time of the peer's last write is known.
     pub(in crate::transport) fn add_stats(&self, stats: LinkStats) -> LinkStats {
         let written = self.reader.written();
         let now = Instant::now();
@@ -454,18 +453,18 @@ impl Drop for LocalCarrier {
 }
 
 fn ring(bell: &OwnedFd) {
-    // It fails only if the count in the descriptor is at its maximum: then it has been rung.
+    // Fails only if the descriptor's count is at its maximum: the bell has then been rung already.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
-/// Makes a doorbell: what is written to it wakes its owner.
+/// Makes a doorbell: a write to it wakes its owner.
 pub(super) fn make_bell() -> Result<OwnedFd> {
     use rustix::event::{EventfdFlags, eventfd};
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|error| Error::from_io(&error.into(), "making a doorbell"))
 }
 
-/// Returns true if the descriptor is such a doorbell, and writing to it never blocks.
+/// Returns true if the descriptor is a doorbell (an eventfd), and writing to it never blocks.
 pub(super) fn is_bell(fd: &OwnedFd) -> bool {
     use rustix::fs::{OFlags, fcntl_getfl};
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd));

@@ -1,8 +1,9 @@
 //! The file in memory that two processes share: made and sealed by one, checked and mapped by both.
 //!
 //! The file cannot shrink, grow or be sealed further, so no access to a mapping of it ever fails
-//! because the file ends before it. Its pages come as they are written to: a writer asks for those
-//! of its ring before it uses them, which reports that there are none, and gives them back.
+//! because the file has become too short. Its pages are allocated when they are written to. A
+//! writer therefore populates pages before it uses them, to get an error if memory is lacking, and
+//! frees the pages of an empty ring.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -30,10 +31,10 @@ pub(super) struct SharedFile {
 }
 
 impl SharedFile {
-    /// Makes a file with rings of so many bytes, a power of two and a multiple of the page size.
+    /// Makes a file with rings of `ring_len` bytes, a power of two and a multiple of the page size.
     ///
     /// # Errors
-    /// The system has no memory or descriptor for it, or no such files.
+    /// The system has no memory or descriptor left, or does not support sealed files in memory.
     pub(super) fn create(ring_len: usize) -> Result<Self> {
         debug_assert!(is_ring_len(ring_len));
         let made = || {
@@ -51,7 +52,7 @@ impl SharedFile {
     /// Takes a file that a peer has made.
     ///
     /// # Errors
-    /// [`ErrorKind::ProtocolViolation`]: it is no such file, and a mapping of it might fail later.
+    /// [`ErrorKind::ProtocolViolation`]: wrong seals, type or size; a mapping might fail later.
     pub(super) fn received(fd: OwnedFd) -> Result<Self> {
         let seals = fcntl_get_seals(&fd).map_err(|_| not_such("it cannot be sealed"))?;
         if !seals.contains(SEALS) {
@@ -80,7 +81,7 @@ impl SharedFile {
         Mapping::new(&self.fd, 0, page_size(), both)
     }
 
-    /// Maps the ring of a direction, 0 or 1; what a peer writes is mapped to be read alone.
+    /// Maps the ring of a direction, 0 or 1; a ring that the peer writes is mapped read-only.
     pub(super) fn map_ring(&self, direction: usize, is_written: bool) -> Result<Mapping> {
         let at = page_size() + direction * self.ring_len;
         let access = match is_written {
@@ -109,8 +110,7 @@ fn os_error(error: Errno, doing: &'static str) -> Error {
     Error::from_io(&error.into(), doing)
 }
 
-/// A part of a shared file, mapped; unmapped when it is dropped. Another process may write to it at
-/// any time.
+/// A mapped part of a shared file; the drop unmaps it. Another process may write to it at any time.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -140,21 +140,21 @@ impl Mapping {
         self.len
     }
 
-    /// Has the system provide the pages of a range, which begins at one.
+    /// Makes the system allocate the pages of a range that begins at a page boundary.
     ///
     /// # Errors
-    /// It has no memory.
+    /// The system has no memory left.
     pub(super) fn populate(&self, at: usize, len: usize) -> Result<()> {
         match self.advise(at, len, Advice::LinuxPopulateWrite) {
-            // Before Linux 5.14: the pages come when they are written to.
+            // Linux before 5.14 allocates the pages when they are written to.
             Err(Errno::INVAL) => Ok(()),
             done => done.map_err(|error| os_error(error, "growing shared memory")),
         }
     }
 
-    /// Gives all pages back: what was written is lost, and all bytes are zero.
+    /// Frees all pages: their contents are lost, and all bytes are zero.
     pub(super) fn give_back(&self) {
-        // It fails only if the system does not know how; the pages are kept then.
+        // Fails only if the system does not support it; the pages are then kept.
         let _ = self.advise(0, self.len, Advice::LinuxRemove);
     }
 

@@ -1,10 +1,10 @@
 //! Two processes of one host: their connection's bytes move from the socket to shared memory.
 //!
-//! A connection begins over TCP. If both ends are on one host, of one user, and allow it, they meet
-//! once more over a Unix socket (`rendezvous.rs`), and share a file in memory (`memory.rs`) with a
-//! ring of bytes for each direction (`ring.rs`). From then on a *carrier* (`carrier.rs`) moves the
-//! bytes of the link, under which the TCP connection stays open: it says when the peer has gone.
-//! Whatever fails leaves the connection as it is.
+//! A connection begins over TCP. If both ends are on one host, belong to one user and allow it, the
+//! two processes also connect over a Unix socket (`rendezvous.rs`), and share a file in memory
+//! (`memory.rs`) with a ring of bytes for each direction (`ring.rs`). From then on a *carrier*
+//! (`carrier.rs`) moves the bytes of the link. The TCP connection stays open, to report when the
+//! peer is gone. If any step fails, the connection stays on TCP.
 
 mod carrier;
 mod memory;

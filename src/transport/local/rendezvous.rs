@@ -1,5 +1,5 @@
-//! How two processes of one host come to share a file: over a Unix socket, which is gone when they
-//! have.
+//! The rendezvous: two processes of one host get a shared file, over a Unix socket that is closed
+//! afterwards.
 //!
 //! ```text
 //!   the side that connected                       the side that accepted
@@ -11,13 +11,13 @@
 //!   maps both
 //!   one byte             ---------------------->  maps both
 //! ```
-//! A *name* is a process's, in the abstract namespace of Unix sockets, which is that of the network
-//! namespace: a process elsewhere cannot connect to it. A *token* is one connection's, random, and
-//! good for one rendezvous. Both sides check that the other's user is their own. Nothing is in a
-//! file system, and nothing is left behind by a process that is killed.
+//! A *name* identifies a process in the abstract namespace of Unix sockets. That belongs to the
+//! network namespace: a process in another one cannot connect to the name. A *token* is random,
+//! identifies one connection, and is valid for one rendezvous. Both sides check the other side's
+//! user. Nothing is in a file system, and a killed process leaves nothing behind.
 //!
-//! A thread of this process accepts; it is started for the first connection that another process
-//! of this host may ask for. Every step of it has a time limit.
+//! A thread of this process accepts. It is started for the first connection for which another
+//! process of this host may ask for shared memory. Each of its steps has a time limit.
 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -40,17 +40,17 @@ use crate::limits::{
     LISTEN_BACKLOG, LOCAL_PAUSE, LOCAL_PAUSES_MAX, LOCAL_RING_LEN, LOCAL_STEP_MAX,
 };
 
-/// What a side offers its peer: sent with the HELLO of a connection.
+/// The offer of shared memory that a side sends with the HELLO of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LocalOffer {
-    /// Says whether both are on one host, to those who are, and nothing to others.
+    /// Shows a peer on the same host that both are on it, and shows other peers nothing.
     pub(crate) host: [u8; 8],
     pub(crate) name: [u8; 16],
     pub(crate) token: Token,
 }
 
 impl LocalOffer {
-    /// Returns it as it is sent.
+    /// Returns the offer in its wire format.
     pub(crate) fn to_bytes(self) -> [u8; 40] {
         let mut bytes = [0; 40];
         bytes[..8].copy_from_slice(&self.host);
@@ -68,7 +68,7 @@ impl LocalOffer {
     }
 }
 
-/// Says nothing of the token.
+/// Shows no fields, so that the token stays secret.
 impl std::fmt::Debug for LocalOffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LocalOffer").finish_non_exhaustive()
@@ -78,8 +78,8 @@ impl std::fmt::Debug for LocalOffer {
 /// A random number that stands for one connection.
 pub(crate) type Token = [u8; 16];
 
-/// Makes an offer of the life of a domain with this number, with a token. `None`: this host has no
-/// identity.
+/// Makes an offer of the domain with this incarnation, with a token. `None`: the system has no boot
+/// id, or gave no random name.
 pub(crate) fn offer(incarnation: u64, token: Token) -> Option<LocalOffer> {
     Some(LocalOffer {
         host: host_tag(incarnation)?,
@@ -88,12 +88,12 @@ pub(crate) fn offer(incarnation: u64, token: Token) -> Option<LocalOffer> {
     })
 }
 
-/// Returns true if an offer with this number comes from this host.
+/// Returns true if the offer of a domain with this incarnation comes from this host.
 pub(crate) fn is_of_this_host(offer: &LocalOffer, incarnation: u64) -> bool {
     host_tag(incarnation) == Some(offer.host)
 }
 
-/// The boot of this host, mixed with a number that the peer knows.
+/// A hash of this host's boot id and of the incarnation, which the peer knows.
 fn host_tag(incarnation: u64) -> Option<[u8; 8]> {
     static BOOT: OnceLock<Option<String>> = OnceLock::new();
     let read = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
@@ -106,12 +106,13 @@ fn host_tag(incarnation: u64) -> Option<[u8; 8]> {
     Some(tag)
 }
 
-/// Meets the peer that has made this offer. Blocks, for two steps and as many pauses as there may
-/// be while the connection `is_wanted`. `None`: it did not expect this side, or not yet.
+/// Meets the peer that has made this offer. Blocks for two steps per attempt, and pauses between
+/// attempts (at most `LOCAL_PAUSES_MAX`) while the connection `is_wanted`. `None`: the peer did not
+/// expect this side, or not yet.
 ///
 /// # Errors
-/// It is in another network namespace, or of another user, or turns this side away, or something is
-/// lacking at either side.
+/// The peer is in another network namespace, belongs to another user or turns this side away, or a
+/// side lacks memory, descriptors or threads.
 pub(crate) fn meet(offer: &LocalOffer, is_wanted: impl Fn() -> bool) -> Result<Option<LocalParts>> {
     for _ in 0..LOCAL_PAUSES_MAX {
         match try_to_meet(offer) {
@@ -119,7 +120,7 @@ pub(crate) fn meet(offer: &LocalOffer, is_wanted: impl Fn() -> bool) -> Result<O
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
             met => return met,
         }
-        // It may not have seen yet that the connection is up, which is a matter of moments.
+        // The peer may not have noticed yet that the connection is up; that takes moments.
         std::thread::park_timeout(LOCAL_PAUSE);
         if !is_wanted() {
             return Ok(None);
@@ -163,20 +164,20 @@ fn try_to_meet(offer: &LocalOffer) -> Result<Option<LocalParts>> {
 enum LocalAnswer {
     /// The acceptor shares no memory.
     TurnedAway = 0,
-    /// All is well.
+    /// The acceptor shares its file; the message has the file and its doorbell.
     Met = 1,
     /// The acceptor does not know the token, or not yet.
     Unknown = 2,
 }
 
-/// Called with what the two have after the rendezvous, on the thread that accepts.
+/// Called on the accepting thread with the result of the rendezvous.
 pub(crate) type OnMet = Box<dyn FnOnce(Result<LocalParts>) + Send>;
 
-/// Called once, on the thread that accepts, when a peer comes with the token. `None`: it is turned
+/// Called once, on the accepting thread, when a peer presents the token. `None`: the peer is turned
 /// away.
 type WhenAsked = Box<dyn FnOnce() -> Option<OnMet> + Send>;
 
-/// The end of this process at which others ask for shared memory.
+/// The Unix socket of this process at which other processes ask for shared memory.
 struct Acceptor {
     name: [u8; 16],
     expected: Mutex<HashMap<Token, WhenAsked>>,
@@ -199,7 +200,7 @@ impl Acceptor {
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the thread that accepts, unless it runs.
+    /// Starts the accepting thread if it is not running.
     fn start(self: &Arc<Self>) -> Result<()> {
         static STARTED: Mutex<bool> = Mutex::new(false);
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -227,14 +228,14 @@ impl Acceptor {
                         tracing::debug!(%error, "a peer of this host got no shared memory");
                     }
                 }
-                // For want of descriptors, which passes.
+                // A lack of descriptors, which is temporary.
                 Err(_) => std::thread::park_timeout(LOCAL_STEP_MAX),
             }
         }
     }
 
-    /// Serves one peer. What it waits for it gets within two steps. Nothing is made for a peer that
-    /// is not expected, or not admitted.
+    /// Serves one peer. Waits for the peer in two steps at most. Allocates nothing for a peer that
+    /// is not expected or not admitted.
     fn serve(&self, peer: &OwnedFd) -> Result<()> {
         set_limits(peer)?;
         check_user(peer)?;
@@ -274,16 +275,16 @@ fn share_with(peer: &OwnedFd, peer_bell: OwnedFd) -> Result<LocalParts> {
     })
 }
 
-/// The rendezvous that one side expects; dropped, it is expected no more.
+/// A rendezvous that this side expects; the drop ends the expectation.
 #[derive(Debug)]
 pub(crate) struct Expectation(Token);
 
 impl Expectation {
-    /// Expects the peer to come with this token, which was offered to it; `when_asked` is called on
-    /// another thread.
+    /// Expects the peer with this token, which was offered to it. `when_asked` is called on the
+    /// accepting thread.
     ///
     /// # Errors
-    /// No thread can be had, or no socket.
+    /// The system has no thread, socket or random name left.
     pub(crate) fn new(
         token: Token,
         when_asked: impl FnOnce() -> Option<OnMet> + Send + 'static,
@@ -300,7 +301,7 @@ impl Drop for Expectation {
     fn drop(&mut self) {
         if let Some(acceptor) = Acceptor::get() {
             let expecting = acceptor.expected().remove(&self.0);
-            drop(expecting); // With nothing locked.
+            drop(expecting); // Without the lock.
         }
     }
 }

@@ -1,12 +1,12 @@
 //! A ring of bytes in shared memory: one process writes, another reads.
 //!
-//! Both count the bytes of the ring's whole life; where a byte lies is its number modulo the ring's
-//! length. Each side keeps its own count in memory of its own and never reads it back, and compares
-//! the other's with it before use: a count that cannot be is the other side's lie, which costs the
-//! connection and nothing else.
+//! Both processes count bytes from the ring's first byte on; a byte's place is its number modulo
+//! the ring's length. Each side keeps its own count in private memory, never reads it back from
+//! shared memory, and checks the other side's count against it before use. An impossible count
+//! breaks the connection and nothing else.
 //!
-//! The bytes themselves are copied, once, and never looked at where they lie: the writer may change
-//! them at any time.
+//! The bytes are copied out once, and never examined in the ring: the writer may change them at any
+//! time.
 
 use std::mem::{align_of, size_of};
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use crate::buf::{CopyFrom, CopyTo, Span};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::AwaitedCount;
 
-/// The words of one direction, in shared memory. All zero is a ring that has never been used.
+/// The control words of one direction, in shared memory. All words of an unused ring are zero.
 #[repr(C, align(128))]
 struct RingWords {
     /// Number of bytes written; the reader sleeps for it.
     written: AwaitedCount,
     /// Number of bytes read; the writer sleeps for it.
     read: AwaitedCount,
-    /// 0: the writer's bytes go through the socket. Then one more than the number of bytes that it
-    /// has sent there: all that follow are in the ring.
+    /// 0 while the writer's bytes go through the socket. Later: the number of bytes that the writer
+    /// has sent through the socket, plus one; all further bytes are in the ring.
     begun: AtomicU64,
     /// A [`ReaderState`]; 0 at the beginning.
     reader: AtomicU64,
 }
 
-/// Whether the reader takes bytes out of the ring. Any other number: not yet.
+/// Whether the reader reads the ring. Any other number means that it has not begun.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum ReaderState {
     Open = 1,
-    /// Never again.
+    /// The reader will not read the ring again.
     Gone = 2,
 }
 
@@ -66,7 +66,7 @@ impl BothWords {
     }
 }
 
-/// The ring of one direction, as its side has it mapped.
+/// The ring of one direction, as mapped by this side.
 #[derive(Debug)]
 struct RingMemory {
     words: BothWords,
@@ -88,8 +88,8 @@ impl RingMemory {
         Span::new(self.bytes.start().as_ptr(), self.bytes.len())
     }
 
-    /// Returns where the bytes from a number on lie, as place and length: up to the ring's end, and
-    /// from its beginning.
+    /// Returns the places and lengths of the `len` bytes from `number` on: the part up to the
+    /// ring's end, and the part at its beginning.
     #[inline]
     fn parts(&self, number: u64, len: usize) -> [(usize, usize); 2] {
         let (at, here) = self.place(number);
@@ -97,7 +97,7 @@ impl RingMemory {
         [(at, first), (0, len - first)]
     }
 
-    /// Returns where a byte lies, and how many follow it before the ring begins again.
+    /// Returns the place of a byte, and the number of bytes from there to the ring's end.
     #[inline]
     fn place(&self, number: u64) -> (usize, usize) {
         let at = (number & (self.len() - 1)) as usize; // The length is a power of two.
@@ -130,12 +130,12 @@ pub(super) fn map_rings(file: &SharedFile, side: usize) -> Result<(RingWriter, R
     Ok((writer, reader))
 }
 
-/// The other side has stored a count that cannot be.
+/// Makes the error of an impossible count that the other side has stored.
 fn impossible(what: &'static str) -> Error {
     Error::new(ErrorKind::ProtocolViolation, what)
 }
 
-/// The pages of a ring that the system has provided: those of the bytes from one number to another.
+/// The populated pages of a ring: those of the bytes with numbers `from..to`.
 #[derive(Debug, Default)]
 struct RingPages {
     from: u64,
@@ -148,22 +148,22 @@ pub(super) struct RingWriter {
     ring: RingMemory,
     pages: RingPages,
     written: u64,
-    /// The reader's count as it was last seen.
+    /// The last observed count of the reader.
     read: u64,
 }
 
 impl RingWriter {
-    /// Returns true while the other side takes bytes out of the ring.
+    /// Returns true while the other side reads the ring.
     pub(super) fn is_read(&self) -> bool {
         self.ring.words().reader.load(Ordering::Acquire) == ReaderState::Open as u64
     }
 
-    /// Returns true once the reader will take no more bytes out of the ring.
+    /// Returns true once the reader will not read the ring any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.ring.words().reader.load(Ordering::Relaxed) == ReaderState::Gone as u64
     }
 
-    /// Informs the other side that what follows so many bytes of the socket is in the ring.
+    /// Informs the other side that all bytes after the first `sent` of the socket are in the ring.
     pub(super) fn begin(&mut self, sent: u64) {
         self.ring.words().begun.store(sent + 1, Ordering::Release);
     }
@@ -171,7 +171,7 @@ impl RingWriter {
     /// Returns how many bytes may be written now.
     ///
     /// # Errors
-    /// The reader claims what cannot be.
+    /// The reader has stored an impossible count.
     #[inline]
     pub(super) fn room(&mut self) -> Result<usize> {
         let read = self.ring.words().read.get();
@@ -182,10 +182,10 @@ impl RingWriter {
         Ok((self.ring.len() - (self.written - read)) as usize)
     }
 
-    /// Has the system provide the pages of the next bytes, which there must be room for.
+    /// Populates the pages of the next `len` bytes, for which there must be room.
     ///
     /// # Errors
-    /// It has no memory.
+    /// The system has no memory left.
     #[inline]
     pub(super) fn prepare(&mut self, len: usize) -> Result<()> {
         let end = self.written + len as u64;
@@ -210,7 +210,7 @@ impl RingWriter {
         Ok(())
     }
 
-    /// Gives the pages back that the ring has, if it is empty.
+    /// Frees the pages of the ring if it is empty.
     pub(super) fn give_back(&mut self) {
         let is_empty = self.ring.words().read.get() == self.written;
         if is_empty && self.pages.from < self.pages.to {
@@ -223,8 +223,8 @@ impl RingWriter {
         }
     }
 
-    /// Returns the place of the next `len` bytes, which there must be room for, in two parts around
-    /// the end of the ring. What is written there is not published.
+    /// Returns the room of the next `len` bytes, which must be free, in two parts around the end of
+    /// the ring. Bytes written there are not published.
     pub(super) fn room_for(&mut self, len: usize) -> [CopyTo<'_>; 2] {
         let room = self.ring.len() - (self.written - self.read);
         assert!(len as u64 <= room, "bytes are written where there is room");
@@ -266,7 +266,7 @@ impl RingWriter {
         (self.ring.words().read).sleep_until(self.read + quarter)
     }
 
-    /// Returns how many bytes the other side has taken, and how many it has not.
+    /// Returns how many written bytes the other side has read, and how many it has not.
     pub(super) fn progress(&self) -> (u64, u64) {
         let read = self.ring.words().read.get().min(self.written);
         (read, self.written - read)
@@ -278,9 +278,9 @@ impl RingWriter {
 pub(super) struct RingReader {
     ring: RingMemory,
     read: u64,
-    /// The writer's count as it was last seen.
+    /// The last observed count of the writer.
     written: u64,
-    /// True if the writer may be about to wake this side.
+    /// True if this side has registered to be woken.
     sleeps: bool,
 }
 
@@ -289,18 +289,18 @@ impl RingReader {
         (self.ring.words().reader).store(state as u64, Ordering::Release);
     }
 
-    /// Informs the writer that its bytes will be taken out of the ring.
+    /// Informs the writer that this side reads the ring.
     pub(super) fn open(&self) {
         self.set_state(ReaderState::Open);
     }
 
-    /// Informs the writer that no more bytes will be taken.
+    /// Informs the writer that this side will not read the ring any more.
     pub(super) fn abandon(&self) {
         self.set_state(ReaderState::Gone);
     }
 
-    /// Returns the number of bytes that the writer has sent through the socket, once all others are
-    /// in the ring.
+    /// Returns the number of bytes that the writer has sent through the socket, once it has changed
+    /// to the ring.
     pub(super) fn begun(&self) -> Option<u64> {
         let begun = self.ring.words().begun.load(Ordering::Acquire);
         begun.checked_sub(1)
@@ -309,7 +309,7 @@ impl RingReader {
     /// Returns how many bytes can be read now.
     ///
     /// # Errors
-    /// The writer claims what cannot be.
+    /// The writer has stored an impossible count.
     #[inline]
     pub(super) fn available(&mut self) -> Result<usize> {
         let written = self.ring.words().written.get();
@@ -320,12 +320,12 @@ impl RingReader {
         Ok((written - self.read) as usize)
     }
 
-    /// Returns the writer's count, which may be a lie.
+    /// Returns the writer's count, unchecked.
     pub(super) fn written(&self) -> u64 {
         self.ring.words().written.get()
     }
 
-    /// As [`available`](Self::available), of a writer that may lie.
+    /// As [`available`](Self::available), but corrects an impossible count instead of failing.
     pub(super) fn unread(&self) -> u64 {
         let written = self.ring.words().written.get();
         written.saturating_sub(self.read).min(self.ring.len())
@@ -353,7 +353,7 @@ impl RingReader {
         }
     }
 
-    /// Frees the place of the next bytes, which have been copied. Returns true if the writer
+    /// Frees the room of the next `len` bytes, which have been copied. Returns true if the writer
     /// sleeps, and must be woken.
     #[must_use = "the writer may sleep"]
     pub(super) fn consume(&mut self, len: usize) -> bool {
@@ -367,8 +367,8 @@ impl RingReader {
         let _ = self.ring.words().read.advance(count);
     }
 
-    /// Sleeps until `len` bytes more than are available have come, at most a quarter of the ring.
-    /// Returns false if they have, or if the writer begins to use the ring.
+    /// Registers to be woken once `len` unread bytes, at most a quarter of the ring, are there.
+    /// Returns false if they are there already.
     #[must_use = "the bytes may be there"]
     pub(super) fn sleep_for(&mut self, len: u64) -> bool {
         let len = len.clamp(1, self.ring.len() / 4);
@@ -376,7 +376,7 @@ impl RingReader {
         self.sleeps
     }
 
-    /// Sleeps no more, if it did.
+    /// Stops sleeping, if this side sleeps.
     #[inline]
     pub(super) fn awake(&mut self) {
         if std::mem::take(&mut self.sleeps) {

@@ -1,5 +1,4 @@
-//! Connections between hosts of a test's network: the exchange that establishes them, and the relay
-//! that carries them.
+//! Connections between hosts of a simulated network: how they are established, and their relays.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +47,7 @@ impl ConnectAttempt {
 }
 
 impl LoopbackNet {
-    /// Removes everything that listens at this address, without notice to its peers.
+    /// Removes all listeners and sockets at this address, without notice to their peers.
     pub(super) fn forget_sockets_of(&self, ip: std::net::IpAddr) {
         let gone: Vec<_> = {
             let mut listeners = self.listeners.lock("forget listeners");
@@ -147,7 +146,7 @@ impl LoopbackTransport {
             };
             return Ok(self.connecting(near, connect, waker));
         };
-        // There are two pipes each way, and the wire between them.
+        // Each direction has two pipes, with the wire between them.
         (far.incoming, far.outgoing) = (Arc::new(Pipe::new()), Arc::new(Pipe::new()));
         (near.is_relayed, far.is_relayed) = (true, true);
         self.net
@@ -198,7 +197,7 @@ impl Request {
         let pipes = [&self.far.incoming, &self.far.outgoing];
         self.net.hosts.add_end(self.host, pipes);
         if let Err(far) = backlog.push(self.far) {
-            // Its listener is gone, or has no room.
+            // The listener is gone, or its backlog is full.
             far.reset();
         }
         true

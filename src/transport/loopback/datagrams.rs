@@ -58,7 +58,7 @@ impl Inbox {
 
     fn hears(&self, to: SocketAddr) -> bool {
         let here = self.address.ip();
-        // As with system sockets, one bound to all IPv6 addresses receives IPv4 too.
+        // As with system sockets, a socket bound to all IPv6 addresses receives IPv4 too.
         let same = here == to.ip() || here.is_unspecified() && (here.is_ipv6() || to.is_ipv4());
         let heard = !to.ip().is_multicast()
             || self
@@ -71,7 +71,7 @@ impl Inbox {
 }
 
 impl LoopbackNet {
-    /// Opens a socket at an address that is free, or that all its sockets share.
+    /// Opens a socket at an address that no other socket has, or that all its sockets share.
     pub(super) fn open_datagrams(
         self: &Arc<Self>,
         bind: SocketAddr,
@@ -139,8 +139,8 @@ pub(super) struct LoopbackDatagrams {
 }
 
 impl LoopbackDatagrams {
-    /// Returns the source address of a datagram: a socket bound to all addresses sends from this
-    /// machine's.
+    /// Returns the source address of a datagram: a socket bound to all addresses sends from the
+    /// loopback address.
     fn source(&self, to: SocketAddr) -> SocketAddr {
         let mut source = self.inbox.address;
         if source.ip().is_unspecified() {

@@ -1,5 +1,5 @@
 //! The hosts of an in-process network, for tests: which exist, which of them are up, and the wires
-//! between them. Host 0 has no name; everything that asks for no host is there.
+//! between them. Host 0 has no name; objects that ask for no host are on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -33,11 +33,11 @@ struct HostState {
     life: HostStatus,
     /// Number of crashes.
     generation: u64,
-    /// Number of fabrics opened here.
+    /// Number of fabrics opened on this host.
     fabrics: u64,
     tasks: Vec<Weak<TaskState>>,
     aborts: Vec<AbortHandle>,
-    /// Both pipes of each end of a connection here.
+    /// Both pipes of each connection's end on this host.
     ends: Vec<[Weak<Pipe>; 2]>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Host {
 }
 
 impl LoopbackNet {
-    /// Returns the host of this name, in its present life; makes it if there is none.
+    /// Returns the present process of the host with this name; makes the host if there is none.
     pub(crate) fn host(self: &Arc<Self>, name: &str) -> Host {
         let mut state = self.hosts.lock();
         let index = match state.hosts.iter().position(|host| host.name == name) {
@@ -155,7 +155,7 @@ impl Host {
         self.index
     }
 
-    /// Returns how often it has crashed.
+    /// Returns how often the host had crashed when this process started.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -186,7 +186,7 @@ impl Host {
     }
 
     /// # Errors
-    /// [`ErrorKind::DriverGone`] if it has crashed since.
+    /// [`ErrorKind::DriverGone`] if the host has crashed since.
     pub(crate) fn check_up(&self) -> Result<()> {
         if self.life() != HostStatus::Down {
             return Ok(());
@@ -215,7 +215,7 @@ impl Host {
         wake_all(&tasks);
     }
 
-    /// Starts a new process, if there is none.
+    /// Starts a new process, if none runs.
     pub(crate) fn restart(&self) {
         self.net.hosts.lock().hosts[self.index].life = HostStatus::Up;
     }
@@ -243,8 +243,8 @@ impl Host {
         wake_all(&tasks);
     }
 
-    /// Wraps a future so that it stands still while the host hangs, and is dropped when it crashes,
-    /// ending with `None`.
+    /// Wraps a future: it is not polled while the host hangs, and is dropped when the host crashes;
+    /// the result is then `None`.
     pub(crate) fn govern<F: Future>(&self, future: F) -> Governed<F> {
         let task = Arc::new(TaskState {
             host: self.clone(),
@@ -325,7 +325,7 @@ impl<F: Future> Future for Governed<F> {
     }
 }
 
-/// One direction between two hosts, shared by all traffic that way.
+/// One direction between two hosts, shared by all traffic in that direction.
 #[derive(Default)]
 pub(super) struct Wire {
     state: Mutex<WireState>,
@@ -333,14 +333,14 @@ pub(super) struct Wire {
 
 #[derive(Default)]
 pub(crate) struct WireState {
-    /// Nothing passes while it is cut.
+    /// While the wire is cut, nothing passes.
     pub(crate) is_cut: bool,
-    /// While it is cut, resets are lost, and so is everything later of their connections.
+    /// While the wire is cut, resets are lost, and so are all later bytes of their connections.
     pub(crate) loses_resets: bool,
     pub(crate) latency: Duration,
     /// Bytes per second; `None`: any number at once.
     pub(crate) bandwidth: Option<u64>,
-    /// Time at which everything given to the line has left.
+    /// Time at which all bytes given to the wire have left.
     free_at: Option<Instant>,
     /// Number of cuts.
     cuts: u64,
@@ -367,7 +367,7 @@ impl Wire {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns how often it was cut; `None` while it is, and the waker is woken at the next change.
+    /// Returns how often the wire was cut. `None`: it is cut, and the next change wakes the waker.
     pub(super) fn poll_whole(&self, waker: &Waker) -> Option<u64> {
         let mut state = self.lock();
         if !state.is_cut {
@@ -400,7 +400,7 @@ impl Wire {
         start + takes + state.latency
     }
 
-    /// Waits until something small has passed; retries as often as needed.
+    /// Waits until something small has passed the wire; sends it again after each cut.
     pub(super) async fn pass(&self) {
         loop {
             let whole = |cx: &mut Context<'_>| {

@@ -1,5 +1,5 @@
-//! Connections within the process: no sockets and no kernel, but the same promises. For tests that
-//! need no network, and endpoints in the same process.
+//! Connections within the process: no sockets and no kernel, but the same promises. They serve
+//! tests that need no network, and endpoints in the same process.
 //!
 //! A [`LoopbackNet`] is a small machine with addresses of its own: a listener in one net is not
 //! seen in another. Bytes are copied twice, into a pipe and out of it.
@@ -40,12 +40,12 @@ pub(crate) use self::hosts::{Host, WireState};
 
 /// An in-process network: the addresses that are listened at.
 ///
-/// All loopback fabrics of a process share [`LoopbackNet::global`], unless given one of their own.
+/// Loopback fabrics without a network of their own share [`LoopbackNet::global`].
 pub struct LoopbackNet {
     listeners: Lock<HashMap<SocketAddr, Arc<Backlog>>>,
     /// The sockets for datagrams.
     inboxes: Lock<Vec<Weak<Inbox>>>,
-    /// The next port to try if none is named.
+    /// The next port to use if none is named.
     next_port: AtomicU16,
     #[cfg(any(test, feature = "test-util"))]
     hosts: hosts::Hosts,
@@ -82,8 +82,8 @@ impl LoopbackNet {
         Ok(backlog)
     }
 
-    /// Removes this listener. Another listener at the address stays: this one's host may have
-    /// crashed since.
+    /// Removes this listener. Another listener at the same address stays: it exists if this
+    /// listener's host has crashed and restarted.
     fn stop_listening(&self, address: SocketAddr, backlog: &Arc<Backlog>) {
         let mut listeners = self.listeners.lock("stop listening");
         if (listeners.get(&address)).is_some_and(|found| Arc::ptr_eq(found, backlog)) {
@@ -179,7 +179,7 @@ impl PipeEnd {
         self.incoming.held()
     }
 
-    /// Returns false between hosts: no system probes there, and a loss goes unnoticed.
+    /// Returns false between hosts: no system probes such a connection, and a loss goes unnoticed.
     fn is_kept_alive(&self) -> bool {
         #[cfg(any(test, feature = "test-util"))]
         return !self.is_relayed;
@@ -270,7 +270,7 @@ pub(super) struct LoopbackTransport {
     /// Set if the application drives by hand.
     life: Option<Arc<RuntimeLife>>,
     ports: Option<PortRange>,
-    /// The host of the network that it belongs to.
+    /// The host, in the network, that the transport belongs to.
     #[cfg(any(test, feature = "test-util"))]
     host: Option<Host>,
 }
@@ -292,7 +292,7 @@ impl LoopbackTransport {
         LoopbackTransport { life, ..self }
     }
 
-    /// Makes a link that connects, or has connected, as `connect` says.
+    /// Makes a link in the state `connect`: connecting, connected or refused.
     fn connecting(&self, near: PipeEnd, connect: PipeConnect, waker: Waker) -> Box<dyn Link> {
         let (local, peer) = (near.local_addr(), near.peer_addr());
         let stream = LoopbackStream::new(near, connect);

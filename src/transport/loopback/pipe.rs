@@ -1,9 +1,9 @@
 //! One direction of an in-process connection: a bounded queue of bytes between one writer and one
 //! reader.
 //!
-//! Invariants: `held` is the sum of the chunks' unread bytes plus those of a chunk the reader has
-//! taken out, and `held <= LOOPBACK_PIPE_SIZE`. Only the writer adds to it, so the room it has seen
-//! cannot shrink. Payload is copied, and wakers are woken, with the lock released.
+//! Invariants: `held` is the sum of the chunks' unread bytes plus those of a chunk that the reader
+//! has taken out, and `held <= LOOPBACK_PIPE_SIZE`. Only the writer adds to `held`, so room that it
+//! has seen cannot shrink. Payload is copied, and wakers are woken, with the lock released.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -59,7 +59,7 @@ impl Pipe {
         }
     }
 
-    /// Returns how many bytes fit in now. Zero: the waker is woken when some do, or the pipe ends.
+    /// Returns how many bytes fit in now. Zero: the waker is woken when the pipe has room, or ends.
     pub(super) fn poll_room(&self, waker: &Waker) -> Result<usize, Error> {
         let mut state = self.state.lock("look for room");
         if state.reset || state.abandoned {
@@ -99,7 +99,7 @@ impl Pipe {
         let mut wakes = WakeList::new();
         let mut state = self.state.lock("write");
         if state.reset || state.abandoned {
-            // The bytes are lost, as on a wire; the next write reports it.
+            // The bytes are lost, as on a wire; the next write reports the loss.
             bytes.clear();
             return;
         }

@@ -1,7 +1,7 @@
-//! The path between the two ends of a connection of two hosts: bytes take time, and stand still
+//! The path between the two ends of a connection between hosts: bytes take time to arrive, and wait
 //! while the wire is cut. No bytes are lost, as TCP would resend them: bytes in transit when the
-//! wire is cut leave again when it is whole. Only a reset may be lost, which TCP does not resend:
-//! then nothing more passes between the two ends.
+//! wire is cut leave again when it is whole. Only a reset may be lost, since TCP does not resend
+//! it: then nothing more passes between the two ends.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -26,15 +26,15 @@ pub(super) struct Direction {
     source: Arc<Pipe>,
     sink: Arc<Pipe>,
     wire: Arc<Wire>,
-    /// Bytes and ends that have left the source, with their times of arrival.
+    /// Bytes and ends of the stream that have left the source, with their times of arrival.
     in_transit: VecDeque<(Instant, InTransit)>,
     in_transit_bytes: usize,
     /// The number of cuts of the wire that the items in transit have seen.
     cuts: u64,
     /// True once the source has ended.
     source_ended: bool,
-    /// Time at which the source learns that the sink is no longer read, and the number of cuts by
-    /// then.
+    /// Time at which the source learns that the sink is no longer read, and the number of cuts at
+    /// the time of the notice.
     abandoned: Option<(Instant, u64)>,
     is_over: bool,
 }
@@ -67,8 +67,8 @@ impl Direction {
         false
     }
 
-    /// Moves what can move now; returns when more can move. `back` is the wire of the other
-    /// direction.
+    /// Moves all items that can move now. Returns when more can move. `back` is the wire of the
+    /// other direction.
     fn advance(&mut self, back: &Wire, waker: &Waker) -> Option<Instant> {
         if self.is_over {
             return None;
@@ -157,7 +157,7 @@ impl Direction {
         }
     }
 
-    /// Resets the source once nothing reads from the sink any more, after the time of the way back.
+    /// Resets the source once nothing reads from the sink, after the latency of the way back.
     fn notify_source(&mut self, back: &Wire, waker: &Waker) -> Option<Instant> {
         if self.sink.poll_writer(waker).is_ok() {
             return None;

@@ -19,7 +19,7 @@ pub(super) struct LoopbackStream {
     /// `None` once the connection is broken, or taken out.
     end: Option<PipeEnd>,
     connect: PipeConnect,
-    /// Gathers the bytes of a send; empty between calls, and then only ever small.
+    /// Gathers the bytes of a send; empty and of small capacity between calls.
     gathered: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ enum PipeRead {
     Reset,
     /// The destination's region refuses access.
     Refused,
-    /// The destination's memory is not there.
+    /// The destination's memory cannot be accessed.
     Fault(AccessError),
 }
 
@@ -54,8 +54,8 @@ impl LoopbackStream {
     }
 }
 
-/// Moves up to `size_max` bytes out of the pipe through `copy`, which is given bytes and the number
-/// of bytes before them, and returns how many it took. Registers the waker only if the pipe is
+/// Moves up to `size_max` bytes out of the pipe through `copy`, which gets bytes and the number of
+/// bytes already moved, and returns how many bytes it took. Registers the waker only if the pipe is
 /// empty.
 fn read(
     end: &PipeEnd,
@@ -87,8 +87,8 @@ fn read(
     PipeRead::Bytes(done)
 }
 
-/// Copies the front of the batch, at most `room` bytes, to `into`. Stops at a frame whose memory is
-/// refused.
+/// Copies the front of the batch, at most `room` bytes, to `into`. Stops at a frame whose region
+/// refuses access.
 fn gather(batch: &SendBatch, room: usize, into: &mut Vec<u8>) -> Result<(), AccessError> {
     debug_assert!(
         into.is_empty() && room <= LOOPBACK_PIPE_SIZE,
@@ -129,8 +129,8 @@ impl Stream for LoopbackStream {
             Ok(room) => room.min(io.sizes.send),
             Err(error) => return io.end_send(Err(error)),
         };
-        // A frame whose region refuses access ends the batch before it; if it is the first it moves
-        // nothing, and its owner learns the reason from the gate.
+        // A frame whose region refuses access ends the send before that frame. If it is the first
+        // frame, nothing is moved, and the frame's owner gets the reason from the gate.
         let gathered = gather(batch, room, &mut self.gathered);
         let count = self.gathered.len();
         if count > 0 {
@@ -213,7 +213,7 @@ impl Stream for LoopbackStream {
         self.end.as_ref().is_none_or(PipeEnd::is_kept_alive)
     }
 
-    /// There is no network between the ends of a pipe.
+    /// No effect: there is no network between the ends of a pipe.
     fn set_traffic(&mut self, _mark: TrafficMark) -> Result<()> {
         Ok(())
     }

@@ -39,7 +39,7 @@ pub(in crate::transport) enum ConnPhase {
     Open,
     /// The connect failed, but that is not reported yet.
     Failed,
-    /// Everything submitted ends with an error.
+    /// All submissions end with an error.
     Broken,
 }
 
@@ -91,7 +91,8 @@ pub(super) enum RecvSlot {
     Ended(Outcome),
 }
 
-// A receive may be armed after a watch has ended, unreported: it will find the same end.
+// After a watch has ended, a receive may be armed before that end is reported: the receive finds
+// the same end.
 state_machine! { RecvSlot {
     Idle => [Armed, Watching],
     Watching => [Armed, Idle, Ended],
@@ -289,7 +290,7 @@ impl Submissions {
         self.end_if_broken()
     }
 
-    /// Returns the receive to be filled.
+    /// Returns the armed receive.
     pub(in crate::transport) fn armed(&self) -> Option<&Receive> {
         match &self.recv {
             RecvSlot::Armed(receive) => Some(receive),
@@ -297,7 +298,7 @@ impl Submissions {
         }
     }
 
-    /// Returns the destination of the receive to be filled, if its bytes are to be copied there.
+    /// Returns the destination of the armed receive, if it is a direct one.
     pub(in crate::transport) fn armed_direct(&mut self) -> Option<&mut DirectBuffer> {
         match &mut self.recv {
             RecvSlot::Armed(Receive::Direct(direct)) => Some(direct),
@@ -324,7 +325,7 @@ impl Submissions {
         matches!(was, RecvSlot::Cancelling)
     }
 
-    /// Ends the armed receive with bytes: in its destination, or in a staging buffer.
+    /// Ends the armed receive with `len` bytes, in its destination or in a staging buffer.
     pub(in crate::transport) fn end_receive(&mut self, len: usize, stage: Option<Stage>) {
         self.counts.received += len as u64;
         self.end_receive_with(|direct| match direct {
@@ -338,7 +339,7 @@ impl Submissions {
         self.end_receive_with(|returned| Received::End { returned });
     }
 
-    /// Ends the armed receive without bytes: it was cancelled, or its region refuses.
+    /// Ends the armed receive without bytes: it was cancelled, or its region refuses access.
     pub(in crate::transport) fn end_cancelled(&mut self) {
         self.end_receive_with(|returned| Received::Cancelled { returned });
     }
@@ -385,8 +386,8 @@ impl Submissions {
         }
     }
 
-    /// Breaks the link: everything submitted ends with `error`, now and later. An operation in
-    /// flight ends when the ring returns it.
+    /// Breaks the link: all submissions end with `error`, now and later. An operation in flight
+    /// ends when the ring returns it.
     pub(super) fn break_off(&mut self, error: Error) {
         if self.is_up() {
             self.set_conn(ConnPhase::Broken);

@@ -1,4 +1,4 @@
-//! The channel of a TLS link: a session, the link that carries its records, and the state of both.
+//! The channel of a TLS link: a session, the link that carries its records, and their state.
 //!
 //! ```text
 //!   outer batch ─▶ sealed ─▶ records ─▶ link                 phase  Dialing ─▶ Shaking ─▶ Open
@@ -6,8 +6,8 @@
 //! ```
 //! Records are sealed once: bytes sealed from a batch are sent in full before anything else is
 //! sealed, even if the batch is taken back meanwhile. Nothing is read unless the outer link has a
-//! receive, so the bytes held are bounded by one staging buffer and one record. `outgoing.rs` has
-//! the upper line of the drawing, `incoming.rs` the lower one.
+//! receive, so the bytes held are bounded by one staging buffer and one record. `outgoing.rs`
+//! implements the upper line of the drawing, `incoming.rs` the lower line.
 
 mod incoming;
 mod outgoing;
@@ -27,7 +27,7 @@ pub(in crate::transport) enum ChannelPhase {
     /// The handshake is under way.
     Shaking,
     Open,
-    /// Nothing is sent any more except the alert with the reason, and nothing is received.
+    /// Only the alert with the reason is still sent, and nothing is received.
     Failed,
 }
 
@@ -56,9 +56,9 @@ enum StreamEnd {
     Finished,
 }
 
-/// The reason why nothing more comes from the link.
+/// The reason why no more bytes come from the link.
 enum LinkLoss {
-    /// Its stream has ended, which anyone between the peers can cause.
+    /// The link's stream has ended. That proves nothing: anyone between the peers can cause it.
     Cut,
     /// The link broke, or the session did.
     Broken(Error),
@@ -94,10 +94,10 @@ pub(super) struct Channel {
     recv: LinkReceive,
     /// True while the link has records of ours.
     is_sending: bool,
-    /// Number of bytes of the outer batch from which these records were sealed.
+    /// Number of bytes of the outer batch that are sealed in records of ours that the link has.
     sealed: usize,
     end: StreamEnd,
-    /// The reason why nothing more is received, except an end that the session may know of.
+    /// The reason why the link brings no more bytes. The session knows of a `close_notify`.
     loss: Option<LinkLoss>,
     /// The reason why nothing more is sent.
     fault: Option<Error>,
@@ -124,8 +124,8 @@ impl Channel {
         self.phase = to;
     }
 
-    /// Moves bytes until a submission has ended, or the link has no outcome: then it has registered
-    /// the waker. `serves`: submissions of the outer link are served.
+    /// Moves bytes until a submission has ended, or the link has no outcome and has registered the
+    /// waker. `serves`: whether the outer link's submissions are served.
     pub(super) fn pump(&mut self, io: &mut Submissions, serves: bool) {
         loop {
             self.step(io, serves);
@@ -193,14 +193,14 @@ impl Channel {
         }
     }
 
-    /// Has the session process received bytes.
+    /// Makes the session process received bytes.
     fn take_in(&mut self) {
         if let Err(error) = self.session.take_in() {
             self.refuse(error);
         }
     }
 
-    /// Refuses the peer; the session may have an alert to send, which ends the stream.
+    /// Refuses the peer and closes the session; its alert, if any, is the last record.
     fn refuse(&mut self, error: Error) {
         self.break_off(error);
         self.session.close();
@@ -222,7 +222,7 @@ impl Channel {
         self.fault.as_ref().filter(|_| is_failed)
     }
 
-    /// Returns true if it has nothing submitted to the link, and the session is whole.
+    /// Returns true if no bytes are submitted to the link, and the session is open both ways.
     pub(super) fn is_idle(&self) -> bool {
         !self.is_sending
             && self.recv != LinkReceive::Armed

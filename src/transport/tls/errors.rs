@@ -1,10 +1,10 @@
-//! Errors of a peer, for both sides: our error, and the alert that reports it.
+//! Errors that a peer causes: this side's error, and the alert that reports it to the peer.
 
 use rustls::{AlertDescription, Error as Tls, PeerMisbehaved};
 
 use crate::error::{Error, ErrorKind};
 
-/// Makes the error of a side without a configuration to listen with.
+/// Makes the error of a side that has no TLS configuration for listening.
 pub(super) fn no_server() -> Error {
     let what = "this side has no TLS configuration to listen with (TlsConfig::server)";
     Error::new(ErrorKind::InvalidArgument, what)
@@ -64,7 +64,7 @@ fn refused_by(alert: AlertDescription) -> (ErrorKind, &'static str) {
 }
 
 /// Makes the error of a record that an open session rejects. The handshake may fail late: a server
-/// refuses a client's certificate after the client is done.
+/// may refuse a client's certificate after the client has finished its handshake.
 pub(super) fn record_error(error: &Tls) -> Error {
     let (kind, what) = match error {
         Tls::AlertReceived(alert) => refused_by(*alert),

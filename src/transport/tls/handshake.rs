@@ -1,5 +1,5 @@
 //! The handshake, without I/O: rustls' unbuffered connection gets one record at a time, so that it
-//! opens none after the last one of the handshake, and hands its keys over when it is done.
+//! opens no record after the handshake's last one. Then it hands over its keys.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::tls::exporter::{ExporterSecret, catch_secret};
 /// A handshake under way.
 pub(super) struct Handshake {
     side: HandshakeSide,
-    /// Records that rustls has not processed, then the received part of the next one.
+    /// Complete records that rustls has not processed, then the received part of the next record.
     incoming: Vec<u8>,
-    /// Number of bytes of the complete records.
+    /// Number of bytes of the complete records in `incoming`.
     whole: usize,
     exporter: Option<ExporterSecret>,
 }
@@ -40,7 +40,7 @@ pub(super) struct Agreement {
     pub(super) peer: PeerIdentity,
 }
 
-/// What rustls did without more bytes.
+/// What rustls could do without more bytes.
 enum Step {
     More,
     Nothing,
@@ -73,7 +73,7 @@ impl Handshake {
         !self.agreed().is_handshaking()
     }
 
-    /// Returns what has been agreed on so far.
+    /// Returns the parameters that are agreed on so far.
     pub(super) fn agreed(&self) -> &CommonState {
         match &self.side {
             HandshakeSide::Client(client) => client,
@@ -84,7 +84,7 @@ impl Handshake {
     /// Takes in the received part of one record; returns how many bytes of the stage it took.
     ///
     /// # Errors
-    /// The handshake has failed; an alert is among the records.
+    /// The handshake has failed; an alert for the peer is in `records`.
     pub(super) fn take_in(
         &mut self,
         stage: &mut Stage,
@@ -96,7 +96,7 @@ impl Handshake {
             let len = match record_len(&self.incoming[self.whole..]) {
                 Ok(len) => len.unwrap_or(HEAD_LEN),
                 Err(error) => {
-                    // rustls refuses it too, and sends the peer an alert.
+                    // rustls refuses the record too, and queues an alert.
                     self.whole = self.incoming.len();
                     return self.advance(records).and(Err(error));
                 }
@@ -116,7 +116,7 @@ impl Handshake {
         }
     }
 
-    /// Has rustls do what it can now; a client begins with this.
+    /// Makes rustls take all steps that it can take now. A client begins with this.
     pub(super) fn advance(&mut self, records: &mut RecordQueue) -> Result<(), Error> {
         loop {
             match self.step(records) {
@@ -189,8 +189,8 @@ impl Handshake {
     }
 }
 
-/// Carries out what rustls asks for; returns how many bytes it has consumed, and whether it asks
-/// for more.
+/// Carries out the step that rustls asks for. Returns how many bytes rustls has consumed, and
+/// whether it asks for another step.
 fn take_step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     records: &mut RecordQueue,

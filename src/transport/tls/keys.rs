@@ -1,5 +1,5 @@
-//! The keys of an open session: the present ones, and the source of the next ones, which rustls
-//! keeps together with the state of tickets.
+//! The keys of an open session: the present keys, and the source of later keys, which rustls keeps
+//! together with the state of tickets.
 
 use rustls::client::ClientConnectionData;
 use rustls::crypto::cipher::{AeadKey, Iv, MessageDecrypter, MessageEncrypter};

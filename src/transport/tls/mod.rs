@@ -1,15 +1,15 @@
 //! TLS around a transport: its links carry records of TLS 1.3, and nothing else, over another
-//! transport's links. Like every transport it does not know what it carries, or for whom; and its
-//! users do not know that bytes are sealed on the way.
+//! transport's links. Like every transport, it does not know the meaning of the bytes; its users do
+//! not notice that the bytes are sealed.
 //!
-//! A connection is up once the handshake is done. A listener's side starts the handshake as soon as
-//! a connection is adopted, in the task and within the limits of half-open connections
-//! (`progress/listen`): there a handshake counts as a request that is not complete.
+//! A connection is up once the handshake is done. The listening side starts the handshake as soon
+//! as a connection is adopted, in the task of half-open connections (`progress/listen`) and within
+//! its limits: a handshake counts there as an incomplete request.
 //!
 //! `session.rs` is TLS without I/O: rustls' handshake, then records under the keys that it derives.
-//! `channel.rs` moves bytes between the session and the inner link; `stream.rs` is the link that
-//! others use. A transport that leaves records to the kernel would fit in the same place: it would
-//! take keys from [`TlsEnd`].
+//! `channel.rs` moves bytes between the session and the inner link; `stream.rs` is the outer link,
+//! which the transport's users call. A transport in which the kernel seals records would fit in the
+//! same place: it would take keys from [`TlsEnd`].
 
 mod channel;
 mod errors;
@@ -103,7 +103,7 @@ debug_fields!(TlsTransport, self => inner: self.inner);
 /// A TLS connection that belongs to no runtime yet.
 pub(crate) struct TlsEnd {
     raw: Box<RawLink>,
-    /// `None`: it has just been accepted, and the handshake has not begun.
+    /// `None`: the connection has just been accepted, and the handshake has not begun.
     parts: Option<ChannelParts>,
 }
 

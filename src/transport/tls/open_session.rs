@@ -24,9 +24,9 @@ pub(super) struct OpenSession {
     message: Vec<u8>,
     /// Number of empty records in a row.
     empty_records: u8,
-    /// Number of times that the peer changed its keys since it last sent data.
+    /// Number of key updates of the peer since it last sent data.
     key_updates: u8,
-    /// True if the peer has asked for a key update of ours that is still due.
+    /// True if the peer has requested a key update of ours, which is still due.
     owes_update: bool,
     is_peer_closed: bool,
     /// True once the final alert was sent.
@@ -123,7 +123,7 @@ impl OpenSession {
             self.take_messages()?;
         }
         if self.is_peer_closed {
-            // Nothing counts after the end of the stream.
+            // Bytes after the end of the stream are discarded.
             stage.advance(stage.len());
         }
         Ok(None)
@@ -132,7 +132,7 @@ impl OpenSession {
     fn take_alert(&mut self, description: AlertDescription) -> Result<(), Error> {
         match description {
             AlertDescription::CloseNotify => self.is_peer_closed = true,
-            // It announces `close_notify`, and means nothing by itself.
+            // This alert only announces `close_notify`.
             AlertDescription::UserCanceled => {}
             description => return Err(Error::AlertReceived(description)),
         }
@@ -174,7 +174,7 @@ impl OpenSession {
         Ok(())
     }
 
-    /// Changes the keys with which the peer's records are opened, from the next record on.
+    /// Changes the key that opens the peer's records, from the next record on.
     fn take_update(&mut self, asks: bool) -> Result<(), Error> {
         if self.key_updates == TLS_KEY_UPDATES_MAX {
             return Err(PeerMisbehaved::TooManyKeyUpdateRequests.into());
@@ -205,7 +205,7 @@ impl OpenSession {
         Ok(())
     }
 
-    /// Updates our keys if the peer has asked for that.
+    /// Updates our key if the peer has requested it.
     pub(super) fn update_if_owed(&mut self, records: &mut RecordQueue) -> Result<(), Error> {
         match self.owes_update {
             true => self.update_key(false, records),
@@ -213,7 +213,7 @@ impl OpenSession {
         }
     }
 
-    /// Seals with other keys from the next record on; `asks`: the peer must do so too.
+    /// Seals with a new key from the next record on. `asks`: requests that the peer does the same.
     pub(super) fn update_key(
         &mut self,
         asks: bool,
@@ -261,7 +261,7 @@ impl OpenSession {
         );
     }
 
-    /// Skips numbers, as if that many records had been sealed or opened under the key.
+    /// Skips sequence numbers, as if that many records had been sealed or opened with the key.
     #[cfg(test)]
     pub(super) fn skip(&mut self, sealed: u64, opened: u64) {
         self.sealer.skip(sealed);

@@ -1,5 +1,5 @@
-//! Opens records in place: in the staging buffer that received them, or, if a record spans two
-//! buffers, where its parts were joined.
+//! Opens records in place: in the staging buffer that received them or, if a record spans two
+//! buffers, in the buffer that joins its parts.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub(super) struct Opener {
     key: Box<dyn MessageDecrypter>,
     /// The number of the next record under this key.
     sequence: u64,
-    /// The received part of a record that spans several buffers. Otherwise no memory.
+    /// The received part of a record that spans several buffers; otherwise without memory.
     joined: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Opener {
 pub(super) struct OpenedRecord {
     pub(super) kind: ContentType,
     is_joined: bool,
-    /// Range of its plaintext that has not been consumed.
+    /// Range of the plaintext that has not been consumed.
     plaintext: Range<usize>,
     len: usize,
 }
@@ -37,7 +37,7 @@ impl OpenedRecord {
         !self.is_joined && self.len == stage.len()
     }
 
-    /// Returns the stage with nothing but the plaintext; it held this record only.
+    /// Reduces the stage, which must hold only this record, to the record's plaintext.
     pub(super) fn into_stage(self, mut stage: Stage) -> Stage {
         stage.advance(self.plaintext.start);
         stage.truncate(self.plaintext.len());
@@ -65,8 +65,8 @@ impl Opener {
         self.sequence = 0;
     }
 
-    /// Opens the next record; `None`: it is not complete, and the stage is empty. The previous
-    /// record is consumed.
+    /// Opens the next record. `None`: the record is not complete, and the stage is empty. The
+    /// previous record must be consumed.
     pub(super) fn open(&mut self, stage: &mut Stage) -> Result<Option<OpenedRecord>, Error> {
         let in_stage = match self.joined.is_empty() {
             true => record_len(stage)?.filter(|len| *len <= stage.len()),
@@ -104,8 +104,8 @@ impl Opener {
         }))
     }
 
-    /// Appends the next part of a record to the part received before; returns whether it is
-    /// complete now.
+    /// Appends the next part of a record to the parts received before. Returns whether the record
+    /// is complete.
     fn join(&mut self, stage: &mut Stage) -> Result<bool, Error> {
         loop {
             let len = record_len(&self.joined)?;
@@ -131,7 +131,7 @@ impl Opener {
         }
     }
 
-    /// Consumes the first `count` bytes of its plaintext; returns whether the record is consumed.
+    /// Consumes `count` bytes of the record's plaintext. Returns whether the record is consumed.
     pub(super) fn consume(
         &mut self,
         stage: &mut Stage,

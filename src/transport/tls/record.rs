@@ -1,5 +1,5 @@
-//! The outer format of a TLS 1.3 record (RFC 8446, section 5), and the numbers of messages between
-//! data (sections 4 and 6).
+//! The outer format of a TLS 1.3 record (RFC 8446, section 5), and the numbers of handshake
+//! messages and alerts (sections 4 and 6).
 
 use rustls::{Error, InvalidMessage};
 
@@ -51,7 +51,7 @@ impl RecordQueue {
         self.0.is_empty()
     }
 
-    /// Takes all of them, and leaves no memory behind.
+    /// Takes all records, and keeps no memory.
     pub(super) fn take(&mut self) -> Box<SendBatch> {
         Box::new(std::mem::take(&mut self.0))
     }

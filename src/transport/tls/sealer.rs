@@ -15,7 +15,7 @@ impl Sealer {
     }
 
     /// Seals one record of at most [`TLS_RECORD_MAX`](crate::limits::TLS_RECORD_MAX) bytes. rustls
-    /// returns it in memory of its own, which is what is sent.
+    /// returns the record in memory that it allocates; that memory is sent.
     pub(super) fn seal(
         &mut self,
         kind: ContentType,

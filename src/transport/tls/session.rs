@@ -79,7 +79,7 @@ impl Session {
 
     // In.
 
-    /// Adds received bytes; all earlier ones have been taken in.
+    /// Adds received bytes. All earlier bytes must have been taken in.
     pub(super) fn give(&mut self, stage: Stage) {
         debug_assert!(self.stage.is_none(), "one stage at a time");
         self.stage = Some(stage);
@@ -90,10 +90,10 @@ impl Session {
         self.stage.is_some()
     }
 
-    /// Takes in bytes until there is plaintext, or none are left.
+    /// Takes in bytes until there is plaintext, or no bytes are left.
     ///
     /// # Errors
-    /// The peer sent something that is not TLS, or not of this session; an alert for it is queued.
+    /// The peer sent bytes that are not TLS or do not belong to this session; an alert is queued.
     pub(super) fn take_in(&mut self) -> Result<()> {
         let taken = loop {
             let Some(stage) = self.stage.as_mut().filter(|_| self.opened.is_none()) else {
@@ -132,8 +132,8 @@ impl Session {
         taken
     }
 
-    /// Counts bytes of the handshake that were taken in, and opens the session if they complete it
-    /// and what was agreed on is what this library demands.
+    /// Counts bytes of the handshake that were taken in. Opens the session if they complete the
+    /// handshake and the agreed parameters meet this library's demands.
     fn note_handshake(&mut self, len: usize) -> Result<()> {
         self.handshake_bytes += len;
         if self.handshake_bytes > TLS_HANDSHAKE_SIZE_MAX {
@@ -189,7 +189,7 @@ impl Session {
         }
     }
 
-    /// Takes the staging buffer, if nothing is left in it but the opened plaintext, which then
+    /// Takes the staging buffer if it holds only the opened record; the record's plaintext then
     /// counts as consumed.
     pub(super) fn take_opened(&mut self) -> Option<Stage> {
         let (stage, record) = (self.stage.as_ref()?, self.opened.as_ref()?);
@@ -203,8 +203,8 @@ impl Session {
         self.opened.as_ref().map_or(0, OpenedRecord::len)
     }
 
-    /// Returns the bytes that were not consumed; sealed ones are counted with the overhead of their
-    /// records.
+    /// Returns the number of bytes that were not consumed; sealed bytes are counted with the
+    /// overhead of their records.
     pub(super) fn unread_len(&self) -> usize {
         let staged = self.stage.as_ref().map_or(0, |stage| stage.len());
         match &self.state {
@@ -213,7 +213,7 @@ impl Session {
         }
     }
 
-    /// Returns true if the peer has ended its stream (`close_notify`): nothing follows.
+    /// Returns true if the peer has ended its stream (`close_notify`).
     pub(super) fn is_peer_closed(&self) -> bool {
         matches!(&self.state, SessionState::Open(open) if open.is_peer_closed())
     }
@@ -267,8 +267,8 @@ impl Session {
     }
 }
 
-/// Runs a step of the handshake, which calls verifiers, stores and resolvers of the application: if
-/// one panics, its connection ends, and not the driver of all connections.
+/// Runs a step of the handshake, which calls verifiers, stores and resolvers of the application. If
+/// one of these panics, only its connection ends, not the driver of all connections.
 fn caught<R>(
     step: impl FnOnce() -> std::result::Result<R, rustls::Error>,
 ) -> std::result::Result<R, rustls::Error> {

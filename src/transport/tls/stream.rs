@@ -1,4 +1,4 @@
-//! The link that others use: a channel behind the trait of all streams.
+//! The outer link: a channel behind the trait `Stream`.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -79,7 +79,7 @@ impl Stream for TlsStream {
 
     fn abort(&mut self) {
         match &mut self.channel {
-            // It ends with the alert that was sent, which a reset would overtake.
+            // The connection ends with the alert that was sent; a reset would overtake the alert.
             Some(channel) if channel.phase == ChannelPhase::Failed => {}
             Some(channel) => channel.link.reset(),
             None => {}

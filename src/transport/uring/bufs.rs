@@ -1,10 +1,10 @@
 //! The buffers of staged receives: one set per ring, provided to the kernel
-//! (`IORING_REGISTER_PBUF_RING`), which picks one when a socket has something to read. So idle
-//! connections hold none.
+//! (`IORING_REGISTER_PBUF_RING`). The kernel picks a buffer when a socket has something to read, so
+//! idle connections hold none.
 //!
-//! Ownership: a buffer is the kernel's from the moment it is provided until a completion names it,
-//! and ours, as a [`FilledBuffer`], from then until it is recycled. The kernel reads the entries up
-//! to the tail that it has seen.
+//! Ownership: the kernel owns a buffer from the moment it is provided until a completion names it.
+//! Then we own it, as a [`FilledBuffer`], until it is recycled. The kernel reads the entries up to
+//! the tail that it has seen.
 
 use std::io;
 use std::ptr::NonNull;
@@ -17,12 +17,12 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use crate::buf::Stage;
 use crate::limits::{RING_BUFFER_SIZE, RING_BUFFERS, RING_BUFFERS_HELD_MAX};
 
-/// The one group of buffers.
+/// The id of the only buffer group.
 pub(super) const GROUP: u16 = 0;
 const ENTRIES_SIZE: usize = RING_BUFFERS as usize * size_of::<BufRingEntry>();
 const BYTES_SIZE: usize = RING_BUFFERS as usize * RING_BUFFER_SIZE;
 
-/// Received bytes of a connection, in a buffer that is ours until a link has taken them.
+/// Received bytes of a connection, in a buffer that we own until a link has taken the bytes.
 pub(super) struct FilledBuffer {
     id: u16,
     start: usize,
@@ -39,7 +39,7 @@ pub(super) struct BufferRing {
     entries: NonNull<BufRingEntry>,
     bytes: NonNull<u8>,
     tail: u16,
-    /// Number of buffers that are ours.
+    /// Number of buffers that we own now.
     held: u16,
 }
 

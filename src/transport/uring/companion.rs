@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A runtime on a thread of its own, for what a future that sleeps in a ring needs of Tokio's.
+/// A Tokio runtime on a thread of its own: timers, tasks and sockets for a future whose thread
+/// sleeps in a ring.
 pub(super) struct CompanionRuntime {
     handle: Handle,
     end: Option<oneshot::Sender<()>>,
@@ -45,11 +46,11 @@ impl CompanionRuntime {
 }
 
 impl Drop for CompanionRuntime {
-    /// Waits for the runtime's end, as one that is dropped does: for blocking tasks that run.
+    /// Waits for the runtime's end, as a runtime's drop does: running blocking tasks finish first.
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // A task's panic was caught; nothing else can.
+            // The thread does not panic: panics of tasks were caught.
             let _ = thread.join();
         }
     }

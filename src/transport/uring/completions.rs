@@ -19,7 +19,7 @@ pub(super) enum CompletionSlot {
 }
 
 impl CompletionSlot {
-    /// Returns the operations that the kernel has of this owner.
+    /// Returns this owner's operations that the kernel has.
     pub(super) fn ops(&self) -> impl Iterator<Item = Key> + use<> {
         let ops = match self {
             CompletionSlot::Link(link) => [link.send, link.read, link.poll],
@@ -41,8 +41,8 @@ pub(super) struct LinkCompletions {
     pub(super) direct_end: Option<(OpMemory, i32)>,
     /// Result of a staged receive that ended without bytes: zero for the end of the stream.
     pub(super) stage_end: Option<i32>,
-    /// Number of its completions in a row that were harvested by another thread than the submitting
-    /// one.
+    /// Number of consecutive completions of the receive that another thread than the submitting one
+    /// harvested.
     pub(super) strays: u8,
     pub(super) poll: OpSlot,
     pub(super) polled: Option<i32>,
@@ -144,7 +144,7 @@ impl LinkCompletions {
         Some(stage)
     }
 
-    /// Puts bytes back that the receive they were taken for could not use.
+    /// Puts bytes back that a receive has taken and could not use.
     pub(super) fn put_back(&mut self, stage: Stage) {
         let rest = mem::take(&mut self.copied);
         self.copied = stage.iter().copied().chain(rest).collect();

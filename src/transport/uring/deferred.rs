@@ -1,11 +1,12 @@
-//! Work that arises under a ring's lock and runs foreign code: done once the lock is released.
+//! Work that arises under a ring's lock but runs foreign code, so it is done once the lock is
+//! released.
 
 use std::mem;
 
 use crate::sync::WakeList;
 use crate::transport::{DirectBuffer, SendBatch};
 
-/// Dropped after the lock: wakes, and drops what operations held.
+/// Dropped once the lock is released: the drop wakes tasks and frees the memory of operations.
 #[derive(Default)]
 pub(super) struct DeferredActions {
     pub(super) wakers: WakeList,
@@ -14,7 +15,7 @@ pub(super) struct DeferredActions {
 }
 
 impl DeferredActions {
-    /// Takes all of it, for a caller that still holds the lock.
+    /// Takes all deferred work, for a caller that still holds the lock.
     pub(super) fn take(&mut self) -> DeferredActions {
         mem::take(self)
     }

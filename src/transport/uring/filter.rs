@@ -6,13 +6,13 @@ use std::io;
 /// Makes the calls with these numbers fail with `errno`, in this thread and the threads it starts.
 ///
 /// # Errors
-/// If the system lets no process filter its calls.
+/// The system does not let a process filter its calls.
 pub(crate) fn refuse(calls: &[libc::c_long], errno: i32) -> io::Result<()> {
     install(calls, libc::SECCOMP_RET_ERRNO | errno as u32, 0).map(drop)
 }
 
-/// Makes the system answer the calls with these numbers by `action`; returns its answer to this
-/// call.
+/// Makes the system answer the calls with these numbers by `action`. Returns the result of
+/// seccomp(2).
 ///
 /// # Errors
 /// As for [`refuse`].

@@ -63,8 +63,8 @@ impl State {
                 more: true,
             };
         }
-        // 3. Completions that found the queue full are in the kernel still, which moves them when
-        // it is entered. SAFETY: as in `flush_backlog`.
+        // 3. The kernel still has completions that found the queue full; it moves them when it is
+        // entered. SAFETY: as in `flush_backlog`.
         let more = unsafe { ring.submission_shared() }.cq_overflow();
         self.dirty |= more;
         Harvest {
@@ -73,9 +73,9 @@ impl State {
         }
     }
 
-    /// Handles the completion of a cancellation; its target has a completion of its own. The kernel
-    /// does not find an operation that it is just about to retry, which would never end if it were
-    /// not cancelled again. An operation that has ended is no longer in the table, or its
+    /// Handles the completion of a cancellation; the cancelled operation has a completion of its
+    /// own. The kernel does not find an operation that it is about to retry, so that is cancelled
+    /// again, or it would never end. An operation that has ended is no longer in the table, or its
     /// completion follows.
     fn cancelled(&mut self, ring: &IoUring, target: Key, result: i32) {
         if result == -libc::ENOENT && self.ops.get(target).is_some() {
@@ -84,7 +84,7 @@ impl State {
     }
 
     fn complete(&mut self, ring: &IoUring, key: Key, result: i32, flags: u32) {
-        // 1. Find the operation. It has ended, unless it is multishot and continues.
+        // 1. Find the operation. It has ended, unless it is a multishot that continues.
         let buffer = cqueue::buffer_select(flags);
         let Some(op) = self.ops.get(key) else {
             hold_event(move || tracing::error!(?key, result, "a completion of no operation"));
@@ -240,7 +240,7 @@ impl State {
     }
 
     /// Stops a multishot receive whose completions keep running in another thread than the driving
-    /// one; its end wakes the link, which submits it again.
+    /// one. The receive's end wakes the link, which submits a new receive.
     fn count_strays(&mut self, ring: &IoUring, owner: Key, strayed: bool) {
         let Some(CompletionSlot::Link(link)) = self.slots.get_mut(owner) else {
             return;

@@ -1,8 +1,8 @@
 //! TCP sockets by completions: one io_uring per transport, whose descriptor is in Tokio's reactor.
 //! [`Transport::poll_drive`] harvests completions and submits pushed entries. Alternatively, a
-//! thread of its own sleeps in the ring itself: [`thread`].
+//! dedicated thread sleeps in the ring itself: [`thread`].
 //!
-//! Sends are tried in the call that submits them, as most find room, unless many connections are
+//! The call that submits a send tries it, as most sends find room, unless many connections are
 //! active and a driver is sure to submit: [`active`]. The other sends and all receives go through
 //! the ring. See [`ring`] for locks, [`teardown`] for the end of operations, [`op`] for the
 //! ownership of memory, [`bufs`] for the buffers of staged receives, [`stream`] for the rule of one
@@ -10,19 +10,19 @@
 //!
 //! # Unsafe code
 //!
-//! The kernel follows pointers long after the call that passed them, so each is in a slot that
-//! lives until the operation's completion (memory-model rules 1 and 7), even if its link is dropped
-//! or leaked: [`op`]. The queues are shared with the kernel, and used under one lock: [`ring`].
-//! Region bytes are named by raw lists only (rule 2), under the leases that came with them (rule
-//! 4).
+//! The kernel follows pointers long after the call that passed them, so each pointer leads to
+//! memory that lives until the operation's completion (memory-model rules 1 and 7), even if its
+//! link is dropped or leaked: [`op`]. The queues are shared with the kernel, and used under one
+//! lock: [`ring`]. Region bytes are named by raw lists only (rule 2), under the leases that came
+//! with them (rule 4).
 //!
 //! # Operations of the ring
 //!
-//! All receives: staged ones (multishot if a connection receives nothing else, into buffers
-//! provided to the kernel), and direct ones into their destination; one per socket at any time. A
-//! send goes through the ring only if it finds no room in the socket, or if many connections are
-//! active, whose sends one system call submits together. Nothing that the driver submits wakes it
-//! (`Transport::try_park`).
+//! All receives go through the ring, one per socket at any time: staged receives, into buffers
+//! provided to the kernel (multishot if a connection has no others), and direct receives, into
+//! their destination. A send goes through the ring only if it finds no room in the socket, or if
+//! many connections are active: one system call then submits their sends together. Nothing that the
+//! driver submits wakes it (`Transport::try_park`).
 //!
 //! The kernel completes an operation in the thread that submitted it. A multishot receive that
 //! keeps completing in another thread than the driver's is submitted again. If the driver is a
@@ -78,7 +78,7 @@ enum DrivenBy {
 }
 
 impl UringTransport {
-    /// Makes a transport that belongs to a thread: the one that begins the reactor.
+    /// Makes a transport that belongs to the thread that begins the reactor.
     ///
     /// # Errors
     /// As for [`UringTransport::new`].
@@ -106,10 +106,11 @@ impl UringTransport {
     }
 
     /// Makes a transport on `runtime`, which must have I/O enabled and whose driver polls
-    /// [`Transport::poll_drive`]. Everything made by the transport lives there.
+    /// [`Transport::poll_drive`]. All links, listeners and sockets of the transport belong to that
+    /// runtime.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the kernel lacks or refuses what is needed.
+    /// [`ErrorKind::Unsupported`] if the kernel lacks or refuses io_uring or a needed operation.
     pub(super) fn new(runtime: Handle, ports: Option<PortRange>) -> Result<Self> {
         Self::with_sizes(runtime, ports, RING_SUBMISSIONS, RING_COMPLETIONS)
     }
@@ -132,8 +133,8 @@ impl UringTransport {
         })
     }
 
-    /// Tries each send in the call that submits it from now on: with manual progress, no task may
-    /// be waiting to drive.
+    /// From now on tries each send in the call that submits it: with manual progress, possibly no
+    /// task waits to drive.
     pub(super) fn sending_at_once(self) -> Self {
         self.ring.with(|state, _| state.active.turn_off());
         self
@@ -145,7 +146,7 @@ impl UringTransport {
         self.ring.armed_here()
     }
 
-    /// Returns the operations that the kernel has.
+    /// Returns the keys of the operations that the kernel has.
     #[cfg(test)]
     pub(super) fn ops(&self) -> Vec<crate::slab::Key> {
         self.ring.with(|state, _| state.ops.keys())

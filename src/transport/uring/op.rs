@@ -1,4 +1,4 @@
-//! Operations of the kernel: each has an entry of the ring's table, until its completion.
+//! Operations that the kernel has: each has an entry in the ring's table until its completion.
 //!
 //! ```text
 //!   owner's slot    Idle ──▶ InFlight ──▶ Cancelling
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The user data of an operation has its index and generation, so that a late completion finds no
-//! entry rather than the entry's next user. Memory that the kernel may follow is in an
-//! [`OpMemory`], whose address never changes, and which only the operation has.
+//! entry rather than the entry's next user. Memory that the kernel may access is in an
+//! [`OpMemory`], whose address never changes, and which belongs to the operation alone.
 
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -35,9 +35,9 @@ pub(super) struct Op {
     /// Open at least as long as the kernel may look up its number.
     pub(super) fd: Arc<OwnedFd>,
     pub(super) kind: OpKind,
-    /// Number of its entry, in the order in which the kernel takes them.
+    /// Number of the submission entry, in the order in which the kernel takes entries.
     pub(super) entry: u64,
-    /// The thread that submitted it, for a staged receive.
+    /// The thread that submitted a staged receive.
     pub(super) submitter: Option<ThreadId>,
     /// Set exactly for `Send` and `Direct`.
     pub(super) memory: Option<OpMemory>,
@@ -57,7 +57,7 @@ pub(super) enum OpKind {
     Accept,
 }
 
-/// Whether the kernel has an owner's operation of one kind.
+/// The state of an owner's operation of one kind: whether the kernel has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum OpSlot {
     #[default]
@@ -98,7 +98,7 @@ impl OpSlot {
         self.go(OpSlot::InFlight(key));
     }
 
-    /// Returns the operation to cancel, unless that was requested before.
+    /// Returns the operation to cancel, unless its cancellation was requested before.
     pub(super) fn cancel(&mut self) -> Option<Key> {
         let OpSlot::InFlight(key) = *self else {
             return None;
@@ -148,10 +148,10 @@ impl Op {
 /// User data of a cancellation that belongs to no operation. No key has it, since a slab never has
 /// an entry of the highest index.
 pub(super) const CANCELLATION: u64 = u64::MAX;
-/// User data of the poll of a thread's eventfd; no key has it either, for the same reason.
+/// User data of the poll of a thread's eventfd. For the same reason, no key has this value either.
 pub(super) const WAKE_FD: u64 = u64::MAX - (1 << 32);
-/// Bit that the user data of an operation's cancellation has besides the operation's key. No key
-/// has it: that would take 2^31 operations in flight.
+/// Bit that is set in the user data of an operation's cancellation, together with the operation's
+/// key. No key has this bit: that would take 2^31 operations in flight.
 const OF_OPERATION: u64 = 1 << 31;
 
 pub(super) fn cancel_entry(target: u64) -> Entry {
@@ -164,14 +164,14 @@ pub(super) fn cancel_entry(target: u64) -> Entry {
         .user_data(user_data)
 }
 
-/// Returns the operation that this user data cancels, if it belongs to an operation's cancellation.
+/// Returns the cancelled operation, if this is the user data of an operation's cancellation.
 pub(super) fn cancelled(user_data: u64) -> Option<Key> {
     (user_data & OF_OPERATION != 0).then(|| Key::from_bits(user_data & !OF_OPERATION))
 }
 
 /// The memory of one operation at an address of its own: the buffers that are sent or received
-/// into, and the lists that name them. Held by a raw pointer, so that moving the slot claims
-/// nothing about it (memory-model rule 1).
+/// into, and the lists that name them. Held by a raw pointer, so that moving the slot asserts
+/// nothing about the memory (memory-model rule 1).
 pub(super) struct OpMemory {
     parts: NonNull<Parts>,
 }
@@ -298,7 +298,7 @@ impl Parts {
 }
 
 impl Drop for OpMemory {
-    /// Dropped only after the operation's end; leaked if that is not known (memory-model rule 7).
+    /// Called only after the operation's end; leaked if that is not known (memory-model rule 7).
     fn drop(&mut self) {
         // SAFETY: the pointer of the box that `empty` leaked, used once.
         drop(unsafe { Box::from_raw(self.parts.as_ptr()) });

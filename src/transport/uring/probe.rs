@@ -7,8 +7,8 @@ use io_uring::{EnterFlags, IoUring, Probe, opcode};
 use crate::error::{Error, ErrorKind};
 
 /// The operations that the backend submits, by the names of the kernel's header; and the operation
-/// that marks a kernel of 6.1 or later, in which receives are multishot (6.0) and a cancelled one
-/// reports the bytes it has moved (6.1).
+/// that marks a kernel of 6.1 or later, in which receives are multishot (6.0) and a cancelled
+/// receive reports the bytes it has moved (6.1).
 const NEEDED: [(u8, &str); 8] = [
     (opcode::Recv::CODE, "IORING_OP_RECV"),
     (opcode::RecvMsg::CODE, "IORING_OP_RECVMSG"),
@@ -20,7 +20,7 @@ const NEEDED: [(u8, &str); 8] = [
     (opcode::SendMsgZc::CODE, "IORING_OP_SENDMSG_ZC"),
 ];
 
-/// Fails if the kernel lacks an operation, which the error names.
+/// Fails if the kernel lacks an operation; the error names the operation.
 pub(super) fn check(ring: &IoUring) -> io::Result<()> {
     #[cfg(test)]
     refusal::check()?;
@@ -55,7 +55,7 @@ fn enter(ring: &IoUring) -> io::Result<()> {
     }
 }
 
-/// Makes the error of a ring that cannot be had, for the log and the caller, with the system's
+/// Makes the error of a ring that the system refuses, for the log and the caller, with the system's
 /// error number.
 pub(super) fn refusal_of(error: &io::Error) -> Error {
     let number = match error.kind() {
@@ -74,7 +74,7 @@ pub(super) fn refusal_of(error: &io::Error) -> Error {
     Error::new(ErrorKind::Unsupported, format!("{why} ({error})")).with_os(number)
 }
 
-/// Lets a test have rings refused, as a kernel or a container may do.
+/// Makes rings fail for a test, as a kernel or a container may refuse them.
 #[cfg(test)]
 pub(in crate::transport) mod refusal {
     use std::cell::Cell;
@@ -89,8 +89,8 @@ pub(in crate::transport) mod refusal {
         LACKING.get() == Some(code)
     }
 
-    /// Has the kernel lack an operation, for rings made by this thread within `act`: the first of
-    /// those needed, the second, and so on. `None` if there are no more.
+    /// Simulates, for rings made by this thread within `act`, a kernel that lacks the needed
+    /// operation with index `which`. `None`: there is no such operation.
     pub(in crate::transport) fn lacking<T>(
         which: usize,
         act: impl FnOnce() -> T,
@@ -109,7 +109,7 @@ pub(in crate::transport) mod refusal {
         }
     }
 
-    /// Has rings made by this thread within `act` refused with `errno`.
+    /// Makes rings that this thread opens within `act` fail with `errno`.
     pub(in crate::transport) fn with<T>(errno: i32, act: impl FnOnce() -> T) -> T {
         ERRNO.set(Some(errno));
         let result = act();

@@ -78,7 +78,7 @@ impl Readiness for UringReadiness {
     }
 }
 
-/// Its polls report what is there already, so a ring that was heard is taken first.
+/// A poll reports rings that came before it, so a ring that was noticed is read first.
 impl Doorbell for UringReadiness {
     fn register(&mut self) {
         let take = |fd: &OwnedFd| {
@@ -88,7 +88,7 @@ impl Doorbell for UringReadiness {
                 drained: true,
             })
         };
-        // Once it has failed, the ring ends its links.
+        // Once the io_uring ring has failed, it ends its links.
         while let Poll::Ready(Ok(Ok(_))) = self.try_io(IoDirection::Read, take) {}
     }
 }

@@ -7,13 +7,13 @@
 //!     └──▶ Failed ◀── Undriven
 //! ```
 //!
-//! One lock guards both queues, the operations and the slots. Under it no task is woken and no
-//! memory of an operation is dropped, since both may run foreign code: they are collected in the
-//! [`DeferredActions`], and done once the lock is released.
+//! One lock guards both queues, the operations and the slots. While it is held, no task is woken
+//! and no memory of an operation is dropped, since both may run foreign code: [`DeferredActions`]
+//! collects these actions, and they are done once the lock is released.
 //!
-//! Submission is batched: a push wakes the driver, once, if it is parked, and its next
-//! [`Ring::poll_drive`] submits everything by one system call. Only cancellations that are awaited
-//! are submitted within the call. In a ring of a thread, that thread does all of this: see
+//! Submission is batched: a push wakes the driver, once, if the driver is parked; the next
+//! [`Ring::poll_drive`] submits all entries by one system call. Only cancellations that are awaited
+//! are submitted at once. In a ring of a thread, that thread does all of this: see
 //! [`super::thread`].
 //!
 //! The ring runs its completions in the thread that submitted, when that thread enters the kernel
@@ -71,14 +71,14 @@ pub(super) enum RingDriver {
 /// The state of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::transport) enum RingPhase {
-    /// A driver polls it.
+    /// A driver polls the ring.
     Driven,
-    /// No driver polls it again: dropping an object made by it waits for the end of its operations.
+    /// No driver polls the ring again: dropping an object waits for its operations' end.
     Undriven,
     /// The kernel refuses to be entered: nothing is submitted, and operations that could not be
     /// ended are leaked.
     Failed,
-    /// Everything has ended, or is leaked: nothing is submitted.
+    /// All operations have ended or are leaked: nothing is submitted.
     Retired,
 }
 
@@ -104,14 +104,14 @@ pub(super) struct State {
     pub(super) driving: Option<ThreadId>,
     /// True if anything was pushed since the last submission.
     pub(super) dirty: bool,
-    /// The driver's waker, while it is parked; taken when a push wakes it.
+    /// The waker of a parked driver; a push takes and wakes it.
     pub(super) driver: Option<Waker>,
     phase: RingPhase,
     /// The thread that may enter the kernel.
     pub(super) ring_owner: RingOwner,
-    /// The entry that wakes the thread of a ring that has one.
+    /// The entry that wakes the ring's thread, if the ring has one.
     pub(super) wake_fd: Option<Entry>,
-    /// Set since the kernel began to take nothing, although it was entered repeatedly.
+    /// Set while the kernel refuses to be entered.
     pub(super) refusals: Option<EnterRefusals>,
     /// The reason why the ring has failed.
     pub(super) failure: Option<Error>,
@@ -218,7 +218,7 @@ impl Ring {
     }
 
     /// Harvests completions, submits pushed entries, and registers the waker with the reactor.
-    /// Ready if there was anything to harvest, and once the ring has failed, with the reason.
+    /// Ready if there was anything to harvest; ready with the reason once the ring has failed.
     pub(super) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         // 1. Register with the reactor, before the queue is read: no edge is lost.
         if let RingDriver::Reactor(fd) = &self.driven_by {
@@ -233,7 +233,7 @@ impl Ring {
             // In a ring of a thread all operations complete on that thread.
             let submits = self.submits_in_drive();
             state.driving = submits.then(ThreadId::current);
-            state.driver = None; // It is awake.
+            state.driver = None; // The driver is awake.
             for _ in 0..RING_ROUNDS_PER_DRIVE {
                 // 2. Harvest completions.
                 let round = state.harvest_round(ring);
@@ -333,9 +333,8 @@ impl Ring {
     }
 }
 
-/// Clears the readiness and registers the waker. Without its reactor (an error) nothing here makes
-/// progress, and the driver is being dropped. Outside of Tokio's cooperative budget, like all work
-/// of the driver.
+/// Clears the readiness and registers the waker. An error means that the reactor has ended, and the
+/// driver is being dropped. Ignores Tokio's cooperative budget, like all work of the driver.
 fn wait_in_reactor(fd: &AsyncFd<IoUring>, cx: &mut Context<'_>) {
     let mut ready = pin!(tokio::task::unconstrained(poll_fn(|cx| loop {
         match fd.poll_read_ready(cx) {

@@ -2,13 +2,14 @@
 //!
 //! # Receiving
 //!
-//! Staged receives are for headers and small frames. They take a provided buffer, in which their
-//! bytes wait for the link. A staged receive may outlive the submission it was made for, since it
-//! uses no memory of the application: its bytes go to the next receive. A connection that receives
-//! nothing else gets a multishot one, which needs no arming per message.
+//! Staged receives are for headers and small frames. Their bytes wait for the link in a provided
+//! buffer. A staged receive may outlive the submission it was made for, since it uses no memory of
+//! the application: its bytes go to the next receive. A connection that has only staged receives
+//! gets a multishot receive, which is not armed again for each message.
 //!
-//! Once bytes may come through shared memory (`transport/local`), the socket is read by calls of
-//! its own, and the ring reports when: a receive in flight would take bytes that nothing asks for.
+//! Once bytes may come through shared memory (`transport/local`), the socket is read by system
+//! calls when the ring reports it readable: a receive in flight could take bytes while no receive
+//! is submitted.
 //!
 //! A direct receive first takes bytes that have been received already; then it waits for the end of
 //! a staged receive in flight, which it cancels; then it is the one receive of the socket
@@ -48,7 +49,7 @@ pub(super) struct UringStream {
     slot: Key,
     /// `None` once the connection is broken, or taken out.
     fd: Option<Arc<OwnedFd>>,
-    /// Number of staged receives since the last direct one, as far as it is counted.
+    /// Number of staged receives since the last direct receive, counted up to a limit.
     staged: u8,
     /// True once bytes may come through shared memory.
     is_local: bool,
@@ -80,8 +81,8 @@ impl UringStream {
         Ok(Self::new(ring, fd, waker))
     }
 
-    /// Tries to send the batch here; what finds no room, or is gathered with others, goes to the
-    /// ring.
+    /// Tries to send the batch in this call. Bytes that find no room, or that are gathered with
+    /// other sends, go to the ring.
     fn try_send(&mut self, io: &mut Submissions) {
         let Some(fd) = &self.fd else { return };
         let size_max = io.sizes.send;
@@ -125,8 +126,8 @@ impl UringStream {
         }
     }
 
-    /// Ends the armed receive with staged bytes, no more than it asked for: in their stage, or
-    /// copied to their destination.
+    /// Ends the armed receive with staged bytes, at most as many as it asked for: in their stage,
+    /// or copied to the destination.
     fn received(&mut self, io: &mut Submissions, stage: Stage) {
         let copied = io.armed_direct().map_or(Ok(()), |direct| {
             direct.payload.copy_in(direct.offset, &stage)
@@ -143,8 +144,8 @@ impl UringStream {
         }
     }
 
-    /// Ends the armed receive with what staged receives have received, or with the end of the
-    /// stream behind it. Returns false if there is nothing.
+    /// Ends the armed receive with bytes of earlier staged receives, or with the end of the stream
+    /// that follows them. Returns false if there is neither.
     fn take_staged(&mut self, io: &mut Submissions) -> bool {
         let size_max = io.sizes.receive;
         let wanted = io
@@ -166,7 +167,7 @@ impl UringStream {
         true
     }
 
-    /// Receives without the ring, which reports when to try again.
+    /// Receives by a system call; a poll in the ring reports when to try again.
     fn receive_here(&mut self, io: &mut Submissions) {
         if !self.is_read_idle() {
             return;
@@ -192,8 +193,8 @@ impl UringStream {
         }
     }
 
-    /// Returns true if the ring has no receive of this socket. One that it has is cancelled, and
-    /// its end wakes.
+    /// Returns true if the ring has no receive of this socket. Otherwise cancels the receive, whose
+    /// end wakes the link.
     fn is_read_idle(&self) -> bool {
         self.ring.with(|state, ring| {
             let link = state.link(self.slot);
@@ -207,8 +208,8 @@ impl UringStream {
         })
     }
 
-    /// Polls the socket for these events, whose report wakes. A poll for others is cancelled first,
-    /// which wakes too.
+    /// Polls the socket for these events; their report wakes the link. A poll for other events is
+    /// cancelled first, and its end wakes the link too.
     fn poll_for(&mut self, events: u32) {
         let Some(fd) = &self.fd else { return };
         let polls_for = &mut self.polls_for;
@@ -227,7 +228,7 @@ impl UringStream {
     }
 
     /// Ready once the peer has ended its stream, or with the reason why the connection is broken.
-    /// Pending: the ring will report it.
+    /// Pending: the ring will report either.
     fn poll_peer_end(&mut self) -> Poll<Result<()>> {
         if self.fd.is_none() {
             return Poll::Pending;
@@ -268,15 +269,15 @@ impl UringStream {
         }
     }
 
-    /// Returns why the socket has failed: its own error, or that of the ring, which shuts its
-    /// sockets down when it fails.
+    /// Returns why the socket has failed: the socket's own error, or the ring's. A ring that fails
+    /// shuts its sockets down.
     #[cold]
     fn reason(&self, error: &io::Error, what: &'static str) -> Error {
         let failure = self.ring.check().err();
         failure.unwrap_or_else(|| Error::from_io(error, what))
     }
 
-    /// Cancels operations in flight, and handles those that have ended by it.
+    /// Cancels the chosen operations in flight, and harvests those that have ended.
     fn cancel(&self, choose: impl FnOnce(&mut LinkCompletions) -> Vec<&mut OpSlot>) {
         self.ring.with(|state, ring| {
             let ops = choose(state.link(self.slot)).into_iter();
@@ -287,7 +288,7 @@ impl UringStream {
     }
 }
 
-/// Gives the armed receive to the ring, unless it must wait for a staged one.
+/// Gives the armed receive to the ring, unless it must wait for a staged receive in flight.
 fn start_receive(
     state: &mut State,
     ring: &IoUring,
@@ -526,8 +527,8 @@ impl Drop for UringStream {
     fn drop(&mut self) {
         let fd = self.fd.take();
         self.ring.abandon(self.slot, |state| {
-            // Closing a socket with unread bytes resets the connection; these were read from it by
-            // the ring already, so the reset is asked for.
+            // Closing a socket with unread bytes resets the connection; the ring has read these
+            // bytes already, so the reset is requested.
             if let Some(fd) = fd
                 && state.link(self.slot).unread_bytes() > 0
             {

@@ -133,7 +133,7 @@ impl State {
         key
     }
 
-    /// Asks the kernel to end an operation, whose own completion follows.
+    /// Asks the kernel to end an operation. The operation's own completion follows.
     pub(super) fn push_cancel(&mut self, ring: &IoUring, op: Key) {
         self.push_entry(ring, cancel_entry(op.to_bits()));
     }
@@ -236,7 +236,7 @@ impl State {
         if !self.ring_owner.is_mine() || !mem::take(&mut self.dirty) || self.is_over() {
             return false;
         }
-        // 1. Note which thread will complete the operations that it submits.
+        // 1. Note this thread, which will complete the operations that it submits.
         for key in self.unattributed.drain(..) {
             if let Some(op) = self.ops.get_mut(key) {
                 op.submitter = Some(ThreadId::current());
@@ -264,8 +264,8 @@ impl State {
         true
     }
 
-    /// Handles a refusal of the kernel to be entered; returns when to try again. A refusal that
-    /// does not pass, or of an unknown kind, ends the ring.
+    /// Handles the kernel's refusal to be entered. Returns when to try again. A permanent refusal,
+    /// or one of an unknown kind, ends the ring.
     pub(super) fn refused(&mut self, ring: &IoUring, error: &io::Error) -> Retry {
         let retry = match error.raw_os_error() {
             // A signal came first.
@@ -288,8 +288,8 @@ impl State {
         retry
     }
 
-    /// Submits now, and harvests completions, for cancellations that are awaited. A ring of another
-    /// thread is left to that thread, which the push has woken.
+    /// Submits now, and harvests completions, for cancellations that are awaited. If the ring
+    /// belongs to another thread, that thread does it: the push has woken it.
     pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
         if !self.ring_owner.is_mine() || self.is_over() {
             return;
@@ -305,15 +305,15 @@ impl State {
 /// What the thread of a ring must do before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BeforeSleep {
-    /// Enter the kernel, and sleep there if `may_wait`; without work only to sleep.
+    /// Enter the kernel, and sleep there if `may_wait`. If not `has_work`, enter only to sleep.
     Enter { has_work: bool, may_wait: bool },
-    /// Drive once more: the ring has failed, and the driver does not know that yet.
+    /// Drive once more: the ring has failed, and the driver has not noticed yet.
     Drive,
-    /// Sleep elsewhere: there is no ring any more.
+    /// Sleep outside of the ring, which has failed.
     Failed,
 }
 
-/// Refusals of the kernel since it was last entered.
+/// Refusals since the kernel was last entered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EnterRefusals {
     since: Instant,
@@ -330,7 +330,7 @@ impl Default for EnterRefusals {
 }
 
 impl EnterRefusals {
-    /// Counts another refusal. Returns true if it is unlikely that they pass.
+    /// Counts another refusal. Returns true if the refusals are probably permanent.
     fn is_permanent(&mut self, now: Instant) -> bool {
         self.count += 1;
         let lasted = now.saturating_duration_since(self.since);

@@ -4,13 +4,13 @@
 //! # A ring that fails
 //!
 //! The ring has failed if the kernel refuses `io_uring_enter`, at once, or for longer than
-//! `RING_REFUSAL_MAX` if the refusal may pass (`EINTR`, `EBUSY`, `EAGAIN`): nothing is submitted or
-//! ended by it any more. Operations that the kernel has not taken are freed. The others are
-//! cancelled by other calls, and leaked, with a line in the log, if they do not end by those.
-//! `poll_drive` reports the failure, and the driver ends: every operation ends with `DriverGone`,
-//! which names the system call and its error, endpoints shut down, a listener closes with an error
-//! event, and later calls get the same error. Objects that are opened again do without a ring, or
-//! report why there is none.
+//! `RING_REFUSAL_MAX` if the refusal may be temporary (`EINTR`, `EBUSY`, `EAGAIN`). The ring then
+//! submits and ends nothing any more. Operations that the kernel has not taken are freed. The other
+//! operations are cancelled by other system calls. Operations that do not end are leaked, with a
+//! line in the log. `poll_drive` reports the failure, and the driver ends: every operation ends
+//! with `DriverGone`, which names the system call and its error, endpoints shut down, a listener
+//! closes with an error event, and later calls get the same error. Objects that are opened again do
+//! without a ring, or report why there is none.
 
 use std::io;
 use std::mem::{self, ManuallyDrop};
@@ -34,8 +34,8 @@ use crate::limits::{RING_REAP_STEP, RING_REAP_TIMEOUT, RING_REAP_TIMEOUT_FAILED}
 use crate::slab::Key;
 
 impl Ring {
-    /// Drops a completion slot; `first` runs under the same lock. On a ring that is not driven its
-    /// operations have ended when this returns.
+    /// Drops a completion slot; `first` runs under the same lock. On a ring that is not driven, the
+    /// slot's operations have ended when this returns.
     pub(super) fn abandon(&self, owner: Key, first: impl FnOnce(&mut State)) {
         let waits = self.with(|state, ring| {
             first(state);
@@ -61,8 +61,8 @@ impl Ring {
         }
     }
 
-    /// Ends everything in flight. Cancelling an operation of another thread, or of a thread that
-    /// has exited, takes effect there: later than the call that asks for it.
+    /// Ends everything in flight. The cancellation of an operation that another thread submitted,
+    /// even one that has exited, takes effect in that thread, later than the call that requests it.
     fn reap(&self) {
         self.with(|state, ring| state.cancel_all(ring));
         let deadline = Instant::now() + RING_REAP_TIMEOUT;
@@ -118,7 +118,7 @@ impl State {
                 self.remove_unseen(key);
                 continue;
             }
-            // Detached: its memory is freed when it has ended.
+            // Detached: the operation's memory is freed when it has ended.
             if let Some(op) = self.ops.get_mut(key) {
                 op.owner = None;
             }
@@ -152,8 +152,8 @@ impl State {
     }
 
     /// Marks the ring as failed: the kernel refuses to be entered, so that no operation is
-    /// submitted or ended in the usual way. `poll_drive` reports that to the driver, which ends
-    /// everything.
+    /// submitted or ended in the usual way. `poll_drive` reports the failure to the driver, which
+    /// ends all its objects.
     pub(super) fn fail(&mut self, ring: &IoUring, error: &io::Error) {
         if self.is_over() {
             return;
@@ -178,8 +178,8 @@ impl State {
             let any = CancelBuilder::any().all();
             let step = Timespec::from(RING_REAP_STEP);
             let _ = ring.submitter().register_sync_cancel(Some(step), any);
-            // Has the kernel do its deferred work, if it lets itself be entered for that. No entry
-            // is submitted: their memory is freed below.
+            // Makes the kernel do its deferred work, if it can be entered for that. Submits no
+            // entries: their memory is freed below.
             let flags = EnterFlags::GETEVENTS.bits();
             // SAFETY: no entries, no argument.
             let _ = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
@@ -188,7 +188,7 @@ impl State {
             if !self.ops.keys().iter().any(in_flight) || Instant::now() >= deadline {
                 break;
             }
-            // When it leaves any system call the thread completes operations that have ended.
+            // The thread completes ended operations whenever it leaves a system call.
             thread::park_timeout(RING_REAP_STEP);
         }
         self.free_ended(ring);
@@ -229,7 +229,7 @@ impl State {
     }
 }
 
-/// Makes the error of everything in a ring that has failed.
+/// Makes the error with which everything in a failed ring ends.
 fn failure(error: &io::Error) -> Error {
     let what = format!(
         "io_uring_enter: {error}; what was open in this ring has ended, open it anew (the backend \

@@ -3,10 +3,10 @@
 //! submits pushed entries, makes completions, and sleeps until there are any.
 //!
 //! Any thread pushes entries and takes completions out of the slots, under the ring's lock. Only
-//! the [`RingOwner`] enters the kernel and harvests the completion queue. The others notify the
-//! [`WakeFd`], which wakes the thread if it sleeps. When the thread leaves the ring, every
+//! the [`RingOwner`] enters the kernel and harvests the completion queue. Other threads notify the
+//! [`WakeFd`], which wakes the ring's thread if it sleeps. When the thread leaves the ring, every
 //! operation that it has submitted has ended or is leaked (memory-model rule 7); entries pushed
-//! later are never submitted, so their memory stays their owner's.
+//! later are never submitted, so their owners keep the memory.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -54,7 +54,7 @@ impl RingOwner {
     }
 }
 
-/// Wakes the thread of a ring, and has the times at which it wakes by itself.
+/// Wakes the thread of a ring, and holds the timers for which the thread wakes by itself.
 pub(super) struct WakeState {
     wake_fd: Arc<WakeFd>,
     timers: Mutex<BTreeMap<(Instant, u64), Waker>>,
@@ -106,14 +106,14 @@ impl WakeState {
             timers.insert((at, clock), waker.clone());
             timers.keys().next() == Some(&(at, clock))
         };
-        // The thread may be sleeping for longer than that.
+        // The thread may be sleeping for longer than until `at`.
         if is_first && !self.is_mine() {
             self.wake_fd.notify();
         }
     }
 }
 
-/// Wakes the thread, by a system call only if it sleeps.
+/// Wakes the thread; makes a system call only if the thread sleeps.
 struct WakeFd {
     state: AtomicU8,
     /// Watched by the ring itself.
@@ -135,8 +135,8 @@ impl WakeFd {
         })
     }
 
-    /// Makes the entry that completes at each write; the count itself is never read, and 64 bits do
-    /// not overflow.
+    /// Makes the poll entry that completes at each write to the eventfd. The eventfd's count is
+    /// never read, and its 64 bits do not overflow.
     fn entry(&self) -> Entry {
         opcode::PollAdd::new(types::Fd(self.fd.as_raw_fd()), libc::POLLIN as u32)
             .multi(true)
@@ -166,7 +166,7 @@ impl WakeFd {
 }
 
 impl WakeFd {
-    /// Sleeps until a notification or the end of the time, without a ring to watch the eventfd.
+    /// Sleeps until a notification or the end of `time`, when no ring watches the eventfd.
     fn sleep(&self, time: Option<Duration>) {
         if time == Some(Duration::ZERO) || !self.try_sleep() {
             return;
@@ -189,8 +189,8 @@ impl Wake for WakeFd {
     }
 }
 
-/// Wakes the application's future on the ring's thread: on that thread by a flag alone, which is
-/// read before the thread sleeps.
+/// Wakes the application's future on the ring's thread. It is woken on that thread by a flag alone,
+/// which the thread reads before it sleeps.
 struct FutureWake {
     is_woken: AtomicBool,
     thread: ThreadAddress,
@@ -198,7 +198,7 @@ struct FutureWake {
 }
 
 impl FutureWake {
-    /// Made on the ring's thread; the future is to be polled at first.
+    /// Must be called on the ring's thread. The flag is set, so that the future is polled first.
     fn new(wake_fd: &Arc<WakeFd>) -> Arc<Self> {
         Arc::new(FutureWake {
             is_woken: AtomicBool::new(true),
@@ -222,7 +222,7 @@ impl Wake for FutureWake {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Set first: the thread clears the notification before it reads this.
+        // The flag is set first: the thread clears the notification before it reads the flag.
         self.is_woken.store(true, Ordering::Release);
         if self.thread != ThreadAddress::current() {
             self.wake_fd.notify();
@@ -241,15 +241,15 @@ impl RingThread {
         RingThread { ring, wake_state }
     }
 
-    /// Polls the driver, with the timers that are due. Returns true once it has ended.
+    /// Fires the timers that are due, and polls the driver. Returns true once the driver has ended.
     fn drive(&self, driver: &mut CaughtDriver, cx: &mut Context<'_>) -> bool {
         self.wake_state.fire_timers();
         self.wake_state.wake_fd.clear();
         Pin::new(driver).poll(cx).is_ready()
     }
 
-    /// Submits pushed entries, and sleeps until a completion, a notification or a deadline; with
-    /// `application` not at all if that was woken.
+    /// Submits pushed entries, and sleeps until a completion, a notification or a deadline; does
+    /// not sleep if `application` was woken.
     fn park(&self, submitter: &Submitter<'_>, application: Option<&FutureWake>) {
         let is_woken = || application.is_some_and(|it| it.is_woken());
         // 1. Under the lock: move the backlog into the queue.
@@ -265,8 +265,8 @@ impl RingThread {
             && time_left != Some(Duration::ZERO)
             && !is_woken()
             && self.wake_state.wake_fd.try_sleep();
-        // 3. One call submits, makes completions and sleeps. If it does not sleep, it is made under
-        // the lock.
+        // 3. One call submits, makes completions and sleeps. A call that does not sleep is made
+        // under the lock.
         let entered = match time_left {
             _ if !sleeps && may_wait && !has_work => return,
             _ if !sleeps => self.ring.with(|state, ring| state.enter(ring)),
@@ -325,8 +325,8 @@ impl Reactor for RingThread {
         let _ = submitter.register_ring_fd();
         let mut driver = Some(driver);
         let mut round = || {
-            // The driver comes first: what it completes wakes the future, whose posts are then
-            // submitted by the call in which the thread sleeps.
+            // The driver comes first: the operations that it completes wake the future, and the
+            // call in which the thread sleeps then submits the future's posts.
             let has_ended = match &mut driver {
                 Some(driver) => self.drive(driver, &mut cx),
                 None => {
@@ -340,7 +340,7 @@ impl Reactor for RingThread {
             }
             if wake.take() && application.as_mut().poll(&mut application_cx).is_ready() {
                 let _ = submitter.unregister_ring_fd();
-                // Within the runtime, as tasks are dropped.
+                // Dropped within the runtime, as tasks are.
                 driver = None;
                 return Poll::Ready(());
             }
@@ -355,7 +355,7 @@ impl Reactor for RingThread {
         companion.handle().block_on(poll_fn(|cx| {
             while round().is_pending() {
                 if !has_budget_remaining() {
-                    // The next round has a new one.
+                    // The next round has a new budget.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }

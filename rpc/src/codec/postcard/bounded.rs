@@ -1,9 +1,9 @@
-//! Decodes with work and memory that the length of the body bounds, whatever lengths the body
-//! claims.
+//! Decodes with work and memory that are bounded by the length of the body, not by the lengths that
+//! the body claims.
 //!
-//! postcard trusts lengths: an element that is encoded in no bytes is decoded as often as the body
-//! claims, and nested values are decoded by recursion. So all values that contain others are
-//! decoded and counted here, and postcard reads only the plain ones.
+//! postcard trusts lengths: it decodes an element that takes no bytes as often as the body claims,
+//! and it decodes nested values by recursion. So this decoder decodes and counts all values that
+//! contain others, and postcard reads only the plain values.
 
 use ::postcard::de_flavors::Slice;
 use ::postcard::{Deserializer as Reader, Error, Result};
@@ -41,16 +41,16 @@ pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> std::result::Result<T,
 struct Decoder<'de> {
     rest: &'de [u8],
     nesting_left: usize,
-    /// Elements without bytes that may still be decoded.
+    /// Number of elements without bytes that may still be decoded.
     empty_left: usize,
-    /// Bytes that decoded elements may still take in memory.
+    /// Bytes of memory that decoded elements may still take.
     memory_left: usize,
-    /// The limit that ended the decoding: postcard's errors have no text.
+    /// The limit that ended the decoding, since postcard's errors have no text.
     exceeded: Option<&'static str>,
 }
 
 impl<'de> Decoder<'de> {
-    /// Lets postcard read a value that contains no others.
+    /// Makes postcard read a value that contains no other values.
     fn read<R>(
         &mut self,
         read: impl FnOnce(&mut Reader<'de, Slice<'de>>) -> Result<R>,
@@ -76,8 +76,8 @@ impl<'de> Decoder<'de> {
         Ok(value)
     }
 
-    /// Reads the number of the elements that follow. It may exceed the number of bytes left only by
-    /// the elements without bytes that are still allowed.
+    /// Reads the number of the elements that follow. It may exceed the remaining bytes only by the
+    /// number of elements without bytes that are still allowed.
     fn read_len(&mut self) -> Result<usize> {
         let len = self.read(|reader| usize::deserialize(reader))?;
         match len <= self.rest.len().saturating_add(self.empty_left) {
@@ -86,7 +86,7 @@ impl<'de> Decoder<'de> {
         }
     }
 
-    /// Decodes an element, or its key or value.
+    /// Decodes an element of a sequence, or a key or value of a map.
     fn element<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value> {
         match self.memory_left.checked_sub(size_of::<S::Value>()) {
             Some(left) => self.memory_left = left,
@@ -107,7 +107,7 @@ impl<'de> Decoder<'de> {
     }
 }
 
-/// Decodes values that contain no others.
+/// Decodes values that contain no other values.
 macro_rules! plain {
     ($($name:ident)*) => {$(
         fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
@@ -219,7 +219,7 @@ impl<'de> SeqAccess<'de> for Fields<'_, 'de> {
     }
 }
 
-/// The elements of a sequence or map: as many as the body says.
+/// The elements of a sequence or map: as many as the body claims.
 struct Elements<'a, 'de> {
     decoder: &'a mut Decoder<'de>,
     left: usize,

@@ -1,5 +1,5 @@
-//! How serde describes a type to a format that does not describe itself: the primitives that it
-//! reads, in their order. A type is asked by having it read values that are made up.
+//! Finds how serde describes a type to a format that does not describe itself: the primitives that
+//! it reads, in order. The tracer lets the type deserialize made-up values.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visit
 
 use crate::caught::caught;
 
-/// Values of a shape. A type with more is cut there, so that no type takes long.
+/// Largest number of values in a shape. A longer shape is cut there, so that no type takes long.
 const VALUES_MAX: usize = 2048;
-/// Attempts at a type that refuses the values that it is given.
+/// Largest number of attempts at a type that refuses its made-up values.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Returns the shape of a type: what its values are on the wire, with the names of fields, and
-/// without the names of types. Of an enum it has the first variant, so that others may be appended.
+/// Returns the shape of a type: its values on the wire, with the names of fields and without the
+/// names of types. An enum contributes only its first variant, so that variants may be appended.
 ///
-/// A type that checks what it reads is given other values. If it accepts none, its shape and all
-/// that follows end there, with `!`.
+/// A type that refuses a value is given other values. If it accepts none, the shape ends there,
+/// with `!`.
 pub(super) fn of<T: DeserializeOwned>() -> String {
     let mut guesses = Vec::new();
     for _ in 0..ATTEMPTS_MAX {
@@ -36,7 +36,7 @@ pub(super) fn of<T: DeserializeOwned>() -> String {
         if read == Some(true) {
             return shape;
         }
-        // The last value is what was refused, as far as can be known.
+        // The last value is the one that was refused, as far as can be known.
         guesses.resize(guessed, 0);
         match guesses.last_mut() {
             Some(last) if *last < GUESSES - 1 => *last += 1,
@@ -46,7 +46,7 @@ pub(super) fn of<T: DeserializeOwned>() -> String {
     String::from("!")
 }
 
-/// The number of guesses of each kind, most likely ones first.
+/// Number of guesses of each kind; the most likely guesses come first.
 const GUESSES: usize = 7;
 const NUMBERS: [u8; GUESSES] = [1, 0, 2, 3, 4, 7, 64];
 const TEXTS: [&str; GUESSES] = [
@@ -68,11 +68,11 @@ struct Tracer<'a> {
     values: usize,
     /// The types that are being read, outermost first.
     names: Vec<&'static str>,
-    /// How many of them are within one of the same name.
+    /// How many of the types in `names` are within a type of the same name.
     repeats: usize,
 }
 
-/// Why a type does not read on.
+/// A type refused a value, or its shape is too long or nested too deep.
 #[derive(Debug)]
 struct Refused;
 
@@ -91,7 +91,7 @@ impl de::Error for Refused {
 }
 
 impl Tracer<'_> {
-    /// Writes a value, and returns the number of its guess.
+    /// Writes a value to the shape, and returns the number of its guess.
     fn value(&mut self, kind: &str) -> Result<usize, Refused> {
         self.values += 1;
         if self.values > 2 * VALUES_MAX {
@@ -102,7 +102,7 @@ impl Tracer<'_> {
         Ok(self.guesses.get(self.guessed - 1).copied().unwrap_or(0))
     }
 
-    /// Returns whether a type that may be empty is: within itself, or in a shape that is long.
+    /// Returns whether a type that may be empty is left empty: within itself, or in a long shape.
     fn is_at_end(&self) -> bool {
         self.repeats > 0 || self.values > VALUES_MAX
     }
@@ -144,7 +144,7 @@ impl Tracer<'_> {
         Ok(value)
     }
 
-    /// The number of elements that stand for those of a collection.
+    /// The number of elements that represent a collection.
     fn len(&self) -> usize {
         usize::from(!self.is_at_end())
     }
@@ -155,7 +155,7 @@ struct Elements<'a, 't> {
     tracer: &'a mut Tracer<'t>,
     left: usize,
     fields: std::slice::Iter<'static, &'static str>,
-    /// Where the last element is in the shape, what it is, and how many of it there are in a row.
+    /// The last element's position in the shape and its text, and how often it is repeated.
     at: usize,
     last: String,
     alike: usize,
@@ -195,7 +195,7 @@ impl<'de> de::SeqAccess<'de> for Elements<'_, '_> {
         }
         let value = seed.deserialize(&mut *self.tracer)?;
         let shape = &mut self.tracer.shape;
-        // An array is `(u8*16)`.
+        // Writes repeated elements as in `(u8*16)`, an array.
         if self.alike > 0 && self.last == shape[begun..] {
             self.alike += 1;
             shape.truncate(self.at);
@@ -230,7 +230,6 @@ impl<'de> de::MapAccess<'de> for Elements<'_, '_> {
     }
 }
 
-/// A variant of an enum.
 struct Variant<'a, 't>(&'a mut Tracer<'t>, u32);
 
 impl<'de, 'a, 't> de::EnumAccess<'de> for Variant<'a, 't> {
@@ -393,7 +392,7 @@ impl<'de> de::Deserializer<'de> for &mut Tracer<'_> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Refused> {
-        // Within itself it is another variant, which may end it.
+        // An enum within itself takes another variant, which may end the recursion.
         self.within(name, |it, outer| {
             let index = outer.min(variants.len().saturating_sub(1));
             it.value("|")?;

@@ -1,4 +1,4 @@
-//! Receiving: from the link to the receive of the outer link.
+//! Receiving: opens records from the link into the receive of the outer link.
 
 use super::{Channel, ChannelPhase, LinkLoss, LinkReceive};
 use crate::buf::{AccessError, Stage};
@@ -8,7 +8,7 @@ use crate::transport::Receive;
 use crate::transport::stream::Submissions;
 
 impl Channel {
-    /// Opens records into the armed receive, as far as it goes.
+    /// Opens records into the armed receive until it is full or no record is left.
     pub(super) fn open_into(&mut self, io: &mut Submissions) {
         if io.armed().is_none() || self.phase == ChannelPhase::Shaking || !self.has_received() {
             return;
@@ -69,7 +69,7 @@ impl Channel {
         }
     }
 
-    /// Ends the armed receive, for which there are no bytes, if no more will come.
+    /// Ends the armed receive, for which there are no bytes, if none will come.
     fn end_receive(&mut self, io: &mut Submissions) {
         if self.phase == ChannelPhase::Open && self.session.is_peer_closed() {
             io.end_stream();
@@ -92,7 +92,7 @@ impl Channel {
         }
     }
 
-    /// Returns true if a receive has something to do without new bytes from the link.
+    /// Returns true if a receive can make progress without new bytes from the link.
     pub(in super::super) fn has_received(&self) -> bool {
         self.session.has_bytes()
             || self.loss.is_some()
@@ -108,7 +108,7 @@ impl Channel {
         }
     }
 
-    /// Submits the receive or watch to the link that the outer link waits for.
+    /// Submits to the link the receive or watch for which the outer link waits.
     pub(super) fn arm_link(&mut self, io: &Submissions) {
         if self.recv == LinkReceive::Armed || self.loss.is_some() {
             return;
@@ -128,8 +128,8 @@ impl Channel {
     }
 
     /// Returns the receive for the link. Sealed bytes are longer than their plaintext, so at least
-    /// as many will come as are missing of a payload, except for the bytes of a record that are
-    /// held already; also if the outer receive is taken back meanwhile, which this one is not.
+    /// as many bytes will come as a payload lacks, minus the bytes of a record that are held
+    /// already. That holds even if the outer receive is taken back meanwhile; this receive is not.
     fn link_receive(&self, io: &Submissions) -> Receive {
         match io.armed() {
             Some(Receive::Direct(direct))
@@ -156,13 +156,13 @@ impl Channel {
         }
     }
 
-    /// Returns the bytes that no receive has taken; sealed ones are counted with the overhead of
-    /// their records.
+    /// Returns the number of bytes that no receive has taken; sealed bytes are counted with the
+    /// overhead of their records.
     pub(in super::super) fn unread_bytes(&self) -> usize {
         self.link.unread_bytes() + self.session.unread_len()
     }
 
-    /// Returns the error of a receive for which nothing more comes.
+    /// Returns the error of a receive for which no more bytes come.
     pub(super) fn lost(&self) -> Option<Error> {
         if let LinkLoss::Broken(error) = self.loss.as_ref()? {
             return Some(error.clone());

@@ -1,4 +1,4 @@
-//! Sending: from the batch of the outer link to the link.
+//! Sending: seals the outer link's batch in records for the link.
 
 use rustls::crypto::cipher::OutboundChunks;
 
@@ -10,7 +10,7 @@ use crate::transport::SendBatch;
 use crate::transport::stream::Submissions;
 
 impl Channel {
-    /// Hands the session's records to the link.
+    /// Submits the session's records to the link.
     pub(super) fn flush(&mut self) {
         if self.is_sending || self.phase == ChannelPhase::Dialing || !self.session.has_records() {
             return;
@@ -58,8 +58,8 @@ impl Channel {
         }
     }
 
-    /// Seals up to `len` bytes after the first `sealed` ones of the batch, in place if possible;
-    /// returns how many, and the reason if memory was refused.
+    /// Seals up to `len` bytes of the batch after its first `sealed` bytes, in place if possible.
+    /// Returns the number of bytes sealed, and the reason if a region refused access.
     fn seal_record(
         &mut self,
         batch: &SendBatch,
@@ -79,7 +79,7 @@ impl Channel {
         Ok((count, refused))
     }
 
-    /// Takes the batch back; returns how many of its bytes are sealed, and will be sent without it.
+    /// Takes the batch back. Returns how many of its bytes are sealed; these will still be sent.
     pub(in super::super) fn withdraw_batch(&mut self) -> usize {
         std::mem::take(&mut self.sealed)
     }
