@@ -14,8 +14,9 @@ use crate::mr::AccessRequest;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnEvent, ConnIds, Connection,
     ConnectionId, ExtensionParams, Host, InboxId, InboxMessage, LongMessages, MatchCriteria,
-    MessageKind, OpKind, Operation, PostOptions, PostedReceive, RdmParams, ReadCount, Receives,
-    SendOrder, SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
+    MessageKind, OpKind, Operation, PostOptions, PostedReceive, RdmParams, ReadCount,
+    ReceivedMessage, Receives, SendOrder, SharedMatcher, SharedParams, Sizes, SourceId,
+    UnexpectedBudget,
 };
 use crate::slab::{Key, Slab};
 use crate::sync::OwnedRecord;
@@ -182,7 +183,7 @@ impl Receives for SharedReceives {
         unreachable!("a message comes whole")
     }
 
-    fn end_receive(&mut self, _: Key, _: UnexpectedMessage, _: Option<AccessError>) {
+    fn end_receive(&mut self, _: Key, _: ReceivedMessage, _: Option<AccessError>) {
         unreachable!("a message comes whole")
     }
 
@@ -194,7 +195,7 @@ impl Receives for SharedReceives {
 
     fn request_credit_wake(&mut self) {}
 
-    fn store_message(&mut self, _: UnexpectedMessage) {
+    fn store_message(&mut self, _: ReceivedMessage) {
         unreachable!("a receive is posted")
     }
 

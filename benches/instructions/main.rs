@@ -116,7 +116,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "take 32 messages of 64 B in, for a stream of them",
-        most: 11_796,
+        most: 10_620,
         run: || {
             let mut connection = SteppedConnection::new();
             let messages = steps::message().repeat(steps::GATHERED);
@@ -186,7 +186,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 30_106,
+        most: 29_525,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {

@@ -106,12 +106,8 @@ impl Port {
             }
             // Most turns process one message. If it leaves nothing to do, the next round ends as
             // soon as the link has no other outcome.
-            may_follow = sent
-                || again
-                || acks_wait
-                || state.io.stage.is_some()
-                || !state.life.is_open()
-                || state.receives.is_some();
+            may_follow =
+                sent || again || acks_wait || state.io.stage.is_some() || !state.life.is_open();
             if !moved {
                 left.spend_step();
             }

@@ -37,8 +37,8 @@ pub(crate) use matching::MessageKind;
 pub(crate) use matching::inbox::{InboxCounts, InboxId, InboxMessage, ReadCount};
 pub(crate) use matching::{
     Announcement, ArmOutcome, Arrival, ArrivalOutcome, ClaimKey, ClaimedReceive, ClearToSend,
-    MatchCriteria, MatchResult, MatchedReceive, PostedReceive, ReceiveKey, SharedMatcher,
-    UnexpectedBudget, UnexpectedMessage,
+    MatchCriteria, MatchResult, MatchedReceive, PostedReceive, ReceiveKey, ReceivedMessage,
+    SharedMatcher, UnexpectedBudget,
 };
 pub(crate) use op::{
     AtomicRequest, OpEnd, OpKey, OpKind, Operation, PostOptions, RefusedPost, truncated,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::buf::{AccessError, Payload};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::proto::atomic::Atomic;
-use crate::proto::matching::{Arrival, UnexpectedMessage};
+use crate::proto::matching::{Arrival, ReceivedMessage};
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
 use crate::sync::OwnedRecord;
@@ -357,7 +357,7 @@ impl<T> Operation<T> {
     }
 
     /// Moves or copies a message to a receive, and ends the receive.
-    pub(crate) fn end_with_message(&mut self, message: UnexpectedMessage) {
+    pub(crate) fn end_with_message(&mut self, message: ReceivedMessage) {
         let buffer = self.payload.as_mut();
         let buffer = buffer.expect("a receive that is matched has its buffer");
         let (len, failed) = match buffer.take_message(message.payload, message.len) {
@@ -371,7 +371,7 @@ impl<T> Operation<T> {
     /// Ends a receive with the message in its buffer. `failed`: the copy to the buffer failed.
     pub(crate) fn end_with_placed(
         &mut self,
-        message: UnexpectedMessage,
+        message: ReceivedMessage,
         failed: Option<AccessError>,
     ) {
         self.payload = Some(message.payload);

@@ -23,7 +23,7 @@
 //! the peer has no receive when it ends an idle connection survive too: they go over the next
 //! connection.
 
-use super::matching::{Announcement, Arrival, ArrivalOutcome, ClearToSend, UnexpectedMessage};
+use super::matching::{Announcement, Arrival, ArrivalOutcome, ClearToSend, ReceivedMessage};
 use super::op::OpKey;
 use crate::buf::{AccessError, Payload};
 use crate::error::Error;
@@ -45,7 +45,7 @@ pub(crate) trait Receives {
 
     /// Stores an admitted message that is complete, or completes a receive that was posted
     /// meanwhile.
-    fn store_message(&mut self, message: UnexpectedMessage);
+    fn store_message(&mut self, message: ReceivedMessage);
 
     /// Gives up an admitted message that will not be completed.
     fn abort_message(&mut self, arrival: &Arrival);
@@ -75,7 +75,7 @@ pub(crate) trait Receives {
     fn end_receive(
         &mut self,
         receive: OpKey,
-        message: UnexpectedMessage,
+        message: ReceivedMessage,
         failed: Option<AccessError>,
     );
 

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Phase};
 use crate::progress::completing::{CompletionContext, Undelivered};
 use crate::progress::report::OpRecord;
 use crate::proto::{
-    Announcement, ClearToSend, ConnectionId, MatchResult, MatchedReceive, OpKey, UnexpectedMessage,
+    Announcement, ClearToSend, ConnectionId, MatchResult, MatchedReceive, OpKey, ReceivedMessage,
 };
 use crate::stats::OperationCounts;
 use crate::sync::WakeList;
@@ -28,7 +28,7 @@ use super::state::{AttachedPort, ContextState, lock_queue};
 #[derive(Debug)]
 pub(super) struct DeferredWork<'a> {
     // Under the lock, when the step ends.
-    pub(super) deliveries: Vec<(OpRecord, UnexpectedMessage)>,
+    pub(super) deliveries: Vec<(OpRecord, ReceivedMessage)>,
     pub(super) completions: Vec<OpRecord>,
     pub(super) multi_completions: Vec<(Arc<MultiReceive>, Result<(), Error>, BufferCursor)>,
     pub(super) unlocked: &'a mut UnlockedWork,
@@ -157,7 +157,7 @@ impl ReceiveContext {
             Undelivered::Nothing => {}
             Undelivered::Memory(payload) => deferred.drop_memory(payload),
             Undelivered::Message(mut op) => {
-                if let Some(message) = UnexpectedMessage::of_receive(&op) {
+                if let Some(message) = ReceivedMessage::of_receive(&op) {
                     state.requeue_message(message, deferred);
                     state.admit_and_wake(deferred);
                 }
@@ -171,7 +171,7 @@ impl ContextState {
     /// Requeues a message whose receive was dropped (ruling 4).
     pub(super) fn requeue_message(
         &mut self,
-        message: UnexpectedMessage,
+        message: ReceivedMessage,
         deferred: &mut DeferredWork<'_>,
     ) {
         if self.closed.is_some() {
@@ -188,7 +188,7 @@ impl ContextState {
     pub(super) fn give(
         &mut self,
         matched: MatchedReceive,
-        message: UnexpectedMessage,
+        message: ReceivedMessage,
         deferred: &mut DeferredWork<'_>,
     ) {
         let record = self.take_record(matched);
@@ -249,7 +249,7 @@ impl ContextState {
     pub(super) fn end_receive(
         &mut self,
         key: OpKey,
-        message: UnexpectedMessage,
+        message: ReceivedMessage,
         failed: Option<AccessError>,
         deferred: &mut DeferredWork<'_>,
     ) {
@@ -267,7 +267,7 @@ impl ContextState {
         record.payload = Some(message.payload);
         deferred.end_unmatched(record, Error::new(ErrorKind::Canceled, ""), Phase::Moving);
         if let Ok(payload) = copy {
-            let message = UnexpectedMessage { payload, ..message };
+            let message = ReceivedMessage { payload, ..message };
             self.requeue_message(message, deferred);
         }
     }
@@ -321,9 +321,8 @@ impl ContextState {
     /// Adds the peer that sends the message of a matched receive to the error.
     fn about_sender(&self, key: OpKey, error: Error) -> Error {
         let sender = self.receives.get(key).and_then(|it| it.sender);
-        let port = sender.and_then(|it| self.ports.get(&it));
-        match port.and_then(|port| port.peer) {
-            Some(peer) => error.with_peer(peer),
+        match sender {
+            Some(connection) => self.about_peer(connection, error),
             None => error,
         }
     }

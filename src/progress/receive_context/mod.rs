@@ -35,8 +35,8 @@ use crate::cq::Sources;
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::EndpointId;
 use crate::proto::{
-    ClaimKey, ConnIds, LongMessages, MatchCriteria, OpKey, SharedMatcher, SourceId,
-    UnexpectedBudget, UnexpectedMessage, Withdrawn,
+    ClaimKey, ConnIds, LongMessages, MatchCriteria, OpKey, ReceivedMessage, SharedMatcher,
+    SourceId, UnexpectedBudget, Withdrawn,
 };
 use crate::stats::{OperationCounts, ReceiveContextStats, ReceiveStats};
 use crate::sync::{Lock, MutexGuard};
@@ -214,7 +214,7 @@ impl ReceiveContext {
             });
         };
         if op.is_message_received()
-            && let Some(message) = UnexpectedMessage::of_receive(&op)
+            && let Some(message) = ReceivedMessage::of_receive(&op)
         {
             self.with_state("requeue a message", |state, deferred| {
                 state.requeue_message(message, deferred)

@@ -15,7 +15,7 @@ use crate::id::UserContext;
 use crate::progress::report::Report;
 use crate::proto::{
     Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpKind, Operation,
-    PostOptions, Receives, UnexpectedMessage,
+    PostOptions, ReceivedMessage, Receives,
 };
 use crate::sync::model::Model;
 use crate::sync::{DomainScope, OwnedRecord};
@@ -164,7 +164,7 @@ impl Sender {
 
     /// Completes a message: it is stored, or placed in its receive; then the port's turn ends.
     fn come(&mut self, begun: Begun, byte: u8) {
-        let message = |arrival, payload| UnexpectedMessage {
+        let message = |arrival, payload| ReceivedMessage {
             arrival,
             payload,
             len: 1,

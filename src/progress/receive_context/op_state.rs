@@ -129,7 +129,10 @@ impl ReceiveTable {
 
     /// Takes the selector of a receive that is being admitted, and the cursor of a multi-receive
     /// buffer.
-    pub(super) fn take_posted(&mut self, key: OpKey) -> (ReceiveSelector, Option<BufferCursor>) {
+    pub(super) fn take_backlogged(
+        &mut self,
+        key: OpKey,
+    ) -> (ReceiveSelector, Option<BufferCursor>) {
         match self.receives.get_mut(key).map(|it| &mut it.state) {
             Some(ReceiveOpState::Backlogged(selector, cursor)) => (*selector, cursor.take()),
             _ => unreachable!("a receive is admitted once"),

@@ -7,7 +7,7 @@ use crate::buf::{AccessError, Payload, try_copied};
 use crate::error::{Error, Phase};
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, ConnectionId, MatchedReceive,
-    OpKey, Receives, SharedMatcher, UnexpectedMessage,
+    OpKey, ReceivedMessage, Receives, SharedMatcher,
 };
 use crate::stats::OperationCounts;
 
@@ -122,7 +122,7 @@ impl Receives for PortReceives {
                 }
                 ArrivalOutcome::Store => match try_copied(bytes) {
                     Some(payload) => {
-                        let message = UnexpectedMessage {
+                        let message = ReceivedMessage {
                             arrival: *arrival,
                             payload,
                             len: bytes.len(),
@@ -141,7 +141,7 @@ impl Receives for PortReceives {
         })
     }
 
-    fn store_message(&mut self, message: UnexpectedMessage) {
+    fn store_message(&mut self, message: ReceivedMessage) {
         self.with_state("store a message", |state, deferred| {
             state.store_message(message, deferred);
         });
@@ -179,7 +179,7 @@ impl Receives for PortReceives {
     fn end_receive(
         &mut self,
         receive: OpKey,
-        message: UnexpectedMessage,
+        message: ReceivedMessage,
         failed: Option<AccessError>,
     ) {
         self.delivered += 1;
@@ -260,7 +260,7 @@ impl ContextState {
         })
     }
 
-    fn store_message(&mut self, message: UnexpectedMessage, deferred: &mut DeferredWork<'_>) {
+    fn store_message(&mut self, message: ReceivedMessage, deferred: &mut DeferredWork<'_>) {
         if self.closed.is_some() {
             self.matcher.abort_message(&message.arrival);
             deferred.drop_memory(message.payload);

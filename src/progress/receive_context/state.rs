@@ -182,7 +182,7 @@ impl ContextState {
 
     /// Hands a receive to the matcher.
     fn admit(&mut self, key: OpKey, deferred: &mut DeferredWork<'_>) {
-        let (selector, cursor) = self.receives.take_posted(key);
+        let (selector, cursor) = self.receives.take_backlogged(key);
         let ReceiveSelector { wanted, source } = selector;
         match cursor {
             Some(cursor) => self.admit_multi(key, selector, cursor, deferred),
@@ -281,16 +281,12 @@ impl ContextState {
         deferred: &mut DeferredWork<'_>,
     ) -> OperationCounts {
         let mut ended = OperationCounts::default();
-        let peer = self.ports.get(&connection).and_then(|port| port.peer);
-        let error = || {
-            let error = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
-            peer.iter()
-                .fold(error, |error, peer| error.with_peer(*peer))
-        };
+        let error = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
+        let error = self.about_peer(connection, error);
         if let Some(receive) = self.matcher.detach(connection)
             && let Some(ReceiveEntry { record, .. }) = self.receives.remove(receive.key)
         {
-            deferred.end_unmatched(record, error(), Phase::Queued);
+            deferred.end_unmatched(record, error.clone(), Phase::Queued);
         }
         if let Some(port) = self.ports.remove(&connection) {
             let queue = port.clear_to_send.as_ref();
@@ -298,12 +294,20 @@ impl ContextState {
             let mut matched: Vec<ClearToSend> = matched.into_iter().flatten().collect();
             matched.sort_by_key(|it| self.receives.order(it.receive));
             for ClearToSend { receive, .. } in matched {
-                self.requeue_receive(receive, None, error(), deferred);
+                self.requeue_receive(receive, None, error.clone(), deferred);
             }
             ended = port.ended;
             (deferred.unlocked.drops).push(DeferredDrop::Port(port));
         }
         ended
+    }
+
+    /// Adds the peer of a connection to the error.
+    pub(super) fn about_peer(&self, connection: ConnectionId, error: Error) -> Error {
+        match self.ports.get(&connection).and_then(|port| port.peer) {
+            Some(peer) => error.with_peer(peer),
+            None => error,
+        }
     }
 
     pub(super) fn wake_driver(&self, deferred: &mut DeferredWork<'_>) {

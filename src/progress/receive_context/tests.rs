@@ -19,7 +19,7 @@ use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::progress::report::Report;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpKind,
-    Operation, PostOptions, Receives, UnexpectedMessage,
+    Operation, PostOptions, ReceivedMessage, Receives,
 };
 use crate::sync::{DomainScope, OwnedRecord};
 
@@ -283,7 +283,7 @@ impl Sender {
     fn send_unexpected(&mut self, tag: Option<u64>, bytes: &[u8]) {
         let (arrival, outcome) = self.begin(tag, bytes.len());
         assert!(matches!(outcome, ArrivalOutcome::Store), "{outcome:?}");
-        self.receives.store_message(UnexpectedMessage {
+        self.receives.store_message(ReceivedMessage {
             arrival,
             payload: Payload::from_vec(bytes.to_vec()),
             len: bytes.len(),
@@ -312,7 +312,7 @@ impl Sender {
             mut payload,
         } = met;
         payload.copy_in(0, bytes).unwrap();
-        let message = UnexpectedMessage {
+        let message = ReceivedMessage {
             arrival,
             payload,
             len: bytes.len(),

@@ -4,7 +4,6 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::event::ConnEvent;
-use crate::proto::matching::UnexpectedMessage;
 use crate::proto::op::OpKey;
 
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
@@ -181,27 +180,15 @@ impl<T> Connection<T> {
                 }
                 (
                     PayloadTarget::Receive {
-                        receive,
-                        arrival,
-                        failed,
+                        receive, failed, ..
                     },
                     buffer,
                 ) => {
                     if self.own().is_some() {
                         if let Some(op) = self.ops.get_mut(receive) {
                             op.failed = failed;
+                            op.payload = buffer;
                         }
-                        buffer
-                            .into_iter()
-                            .for_each(|it| self.give_memory(receive, it));
-                    } else if failed.is_some() {
-                        let message = UnexpectedMessage {
-                            arrival,
-                            payload: buffer.unwrap_or_else(Payload::empty),
-                            len: 0,
-                            overflow: 0,
-                        };
-                        self.end_receive(receive, message, failed, host);
                     } else {
                         matched.push((receive, buffer));
                     }

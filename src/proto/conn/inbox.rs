@@ -6,7 +6,7 @@ use crate::buf::Payload;
 use crate::error::Error;
 use crate::proto::Host;
 use crate::proto::matching::inbox::{InboxCounts, InboxId, InboxMessage, ReadCount};
-use crate::proto::matching::{Arrival, UnexpectedMessage};
+use crate::proto::matching::{Arrival, ReceivedMessage};
 
 use super::Connection;
 use super::post::not_of_this_kind;
@@ -37,7 +37,7 @@ impl<T> Connection<T> {
         let left = own.inboxes.close(inbox);
         for message in unread.into_iter().chain(left) {
             let len = (message.len as u64).saturating_add(message.overflow as u64);
-            self.requeue_own(UnexpectedMessage {
+            self.requeue_own(ReceivedMessage {
                 arrival: Arrival::for_own(len, message.data, message.order),
                 payload: Payload::copied(&message.buffer[..message.len]),
                 len: message.len,

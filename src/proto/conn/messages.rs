@@ -9,12 +9,11 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::READ_REQUESTS_MAX;
 use crate::log::{hold_event, is_logged};
 use crate::proto::Host;
-use crate::proto::matching::{Arrival, ArrivalOutcome, MessageKind, UnexpectedMessage};
+use crate::proto::matching::{Arrival, ArrivalOutcome, MessageKind, ReceivedMessage};
 use crate::proto::op::OpKey;
 use crate::wire::FrameHeader;
 
 use super::Connection;
-use super::own_receives::Destination;
 use super::receive::is_received;
 use super::receive_side::LongMessages;
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
@@ -34,17 +33,18 @@ impl<T> Connection<T> {
         if self.tx.queued_answers() > READ_REQUESTS_MAX {
             return None;
         }
-        if !self.own_view()?.take_expected(data, bytes)
-            && !self.store_whole_message(data, bytes, host)
-        {
+        let mut own = self.own_view()?;
+        if let Some(receive) = own.take_posted() {
+            own.end_posted(receive, data, bytes);
+        } else if !own.push_to_inbox(data, bytes) && !self.store_whole_message(data, bytes, host) {
             return None;
         }
         self.account_for(len, data, ack);
         Some(bytes.len())
     }
 
-    /// Stores a complete message. Out of line, so that the fast path moves little data.
-    #[inline(never)]
+    /// Stores a complete message.
+    #[cold]
     fn store_whole_message(
         &mut self,
         data: Option<u64>,
@@ -122,31 +122,18 @@ impl<T> Connection<T> {
             return;
         };
         let mut arrival = self.arrival(header.tag(), len, data);
-        let place = match self.own_view() {
-            Some(mut own) => own.begin_message(&mut arrival),
-            None => match host.shared().map(|it| it.begin_message(&mut arrival)) {
-                Some(ArrivalOutcome::Matched((receive, buffer))) => {
-                    Destination::Receive(receive, buffer)
-                }
-                Some(ArrivalOutcome::Store) => Destination::Store,
-                Some(ArrivalOutcome::Stalled) => Destination::Nowhere,
-                None => {
-                    debug_assert!(false, "the owner of such a connection shares receives");
-                    return;
-                }
-            },
+        let outcome = if let Some(mut own) = self.own_view() {
+            own.begin_message(&mut arrival)
+        } else if let Some(shared) = host.shared() {
+            let begun = shared.begin_message(&mut arrival);
+            begun.map(|(receive, buffer)| (PayloadTarget::of_receive(receive, arrival), buffer))
+        } else {
+            debug_assert!(false, "the owner of such a connection shares receives");
+            return;
         };
-        let (target, mut payload) = match place {
-            Destination::Receive(receive, buffer) => {
-                let target = PayloadTarget::Receive {
-                    receive,
-                    arrival,
-                    failed: None,
-                };
-                (target, buffer)
-            }
-            Destination::Inbox(inbox, buffer) => (PayloadTarget::Inbox { inbox, arrival }, buffer),
-            Destination::Store => match zeroed(len) {
+        let (target, mut payload) = match outcome {
+            ArrivalOutcome::Matched(matched) => matched,
+            ArrivalOutcome::Store => match zeroed(len) {
                 Some(store) => (
                     PayloadTarget::Unexpected { arrival },
                     Payload::from_vec(store),
@@ -157,7 +144,7 @@ impl<T> Connection<T> {
                     return;
                 }
             },
-            Destination::Nowhere => {
+            ArrivalOutcome::Stalled => {
                 self.rx.go(ReceiveState::AwaitReceive { header });
                 return;
             }
@@ -177,7 +164,7 @@ impl<T> Connection<T> {
     pub(super) fn end_receive(
         &mut self,
         receive: OpKey,
-        message: UnexpectedMessage,
+        message: ReceivedMessage,
         failed: Option<AccessError>,
         host: &mut impl Host<T>,
     ) {
@@ -190,7 +177,7 @@ impl<T> Connection<T> {
     }
 
     /// Stores a complete message.
-    pub(super) fn store_message(&mut self, message: UnexpectedMessage, host: &mut impl Host<T>) {
+    pub(super) fn store_message(&mut self, message: ReceivedMessage, host: &mut impl Host<T>) {
         if let Some(mut own) = self.own_view() {
             own.store_message(message);
         } else if let Some(shared) = host.shared() {

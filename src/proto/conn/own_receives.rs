@@ -6,12 +6,13 @@ use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::event::ConnEvent;
 use crate::proto::matching::fifo::FifoMatcher;
 use crate::proto::matching::inbox::{InboxId, Inboxes};
-use crate::proto::matching::{Arrival, UnexpectedMessage};
+use crate::proto::matching::{Arrival, ArrivalOutcome, ReceivedMessage};
 use crate::proto::op::{OpKey, Operation};
 use crate::slab::Slab;
 use crate::sync::OwnedRecord;
 
 use super::receive_side::ReceiveSide;
+use super::receive_state::PayloadTarget;
 use super::{Connection, ContextQueue, Lifecycle};
 
 /// The receives of a connected endpoint that shares none.
@@ -34,19 +35,6 @@ impl OwnReceives {
     }
 }
 
-/// The destination of a message that has begun.
-#[derive(Debug)]
-pub(super) enum Destination {
-    /// A receive, with its buffer.
-    Receive(OpKey, Payload),
-    /// An inbox, with a buffer of its own.
-    Inbox(InboxId, Payload),
-    /// The store of unexpected messages.
-    Store,
-    /// No destination now: the connection stops reading.
-    Nowhere,
-}
-
 /// The connection's own receives, and the parts of the connection that they use.
 pub(super) struct OwnView<'a, T> {
     own: &'a mut OwnReceives,
@@ -58,43 +46,60 @@ pub(super) struct OwnView<'a, T> {
 }
 
 impl<T> OwnView<'_, T> {
-    /// Begins a message, and assigns its order. A message that stalls skips a sequence number.
-    pub(super) fn begin_message(&mut self, arrival: &mut Arrival) -> Destination {
+    /// Begins a message, and assigns its order: a receive or an inbox takes it into its buffer, or
+    /// it is stored. A message that stalls skips a sequence number.
+    pub(super) fn begin_message(
+        &mut self,
+        arrival: &mut Arrival,
+    ) -> ArrivalOutcome<(PayloadTarget, Payload)> {
         let matcher = &mut self.own.matcher;
         arrival.order = matcher.next_order();
         if let Some(key) = matcher.take_posted() {
             let op = self.ops.get_mut(key);
             let op = op.expect("a posted receive is in the table");
             op.phase = Phase::Moving;
-            Destination::Receive(key, op.take_payload())
+            let target = PayloadTarget::of_receive(key, *arrival);
+            ArrivalOutcome::Matched((target, op.take_payload()))
         } else if let Some((inbox, buffer)) = self.own.inboxes.begin() {
-            Destination::Inbox(inbox, Payload::from_vec(buffer))
+            let arrival = *arrival;
+            let target = PayloadTarget::Inbox { inbox, arrival };
+            ArrivalOutcome::Matched((target, Payload::from_vec(buffer)))
         } else if matcher.has_room(arrival.len)
             || self.last_bytes.is_some_and(|left| arrival.len <= left)
         {
             matcher.begin_unexpected(arrival.len);
-            Destination::Store
+            ArrivalOutcome::Store
         } else {
-            Destination::Nowhere
+            ArrivalOutcome::Stalled
         }
     }
 
-    /// Takes a complete message, the usual case of small ones: it ends the oldest posted receive,
-    /// or goes to an inbox. `false`: no receive and no inbox takes it.
+    /// Takes the oldest posted receive, for the complete message that is next.
     #[inline]
-    pub(super) fn take_expected(&mut self, data: Option<u64>, bytes: &[u8]) -> bool {
-        let order = self.own.matcher.next_order();
-        if let Some(key) = self.own.matcher.take_posted() {
-            let op = self.ops.remove(key);
-            let mut op = op.expect("a posted receive is in the table");
-            op.end_with_bytes(&Arrival::for_own(bytes.len() as u64, data, order), bytes);
-            self.report(op);
-            return true;
-        }
-        !self.own.inboxes.is_empty() && self.own.inboxes.push(bytes, data, order)
+    pub(super) fn take_posted(&mut self) -> Option<OpKey> {
+        self.own.matcher.take_posted()
     }
 
-    /// Stores such a message. `false`: there is no room for it.
+    /// Ends a receive that was [taken](Self::take_posted) with its complete message.
+    #[inline]
+    pub(super) fn end_posted(&mut self, key: OpKey, data: Option<u64>, bytes: &[u8]) {
+        let order = self.own.matcher.next_order();
+        let op = self.ops.remove(key);
+        let mut op = op.expect("a posted receive is in the table");
+        op.end_with_bytes(&Arrival::for_own(bytes.len() as u64, data, order), bytes);
+        self.report(op);
+    }
+
+    /// Gives a complete message to an inbox. `false`: no inbox takes it.
+    #[inline]
+    pub(super) fn push_to_inbox(&mut self, data: Option<u64>, bytes: &[u8]) -> bool {
+        let OwnReceives {
+            matcher, inboxes, ..
+        } = self.own;
+        !inboxes.is_empty() && inboxes.push(bytes, data, || matcher.next_order())
+    }
+
+    /// Stores a complete message. `false`: there is no room for it.
     pub(super) fn store_whole(&mut self, data: Option<u64>, bytes: &[u8]) -> bool {
         let order = self.own.matcher.next_order();
         let arrival = Arrival::for_own(bytes.len() as u64, data, order);
@@ -105,7 +110,7 @@ impl<T> OwnView<'_, T> {
             return false;
         };
         self.own.matcher.begin_unexpected(arrival.len);
-        self.store_message(UnexpectedMessage {
+        self.store_message(ReceivedMessage {
             arrival,
             payload,
             len: bytes.len(),
@@ -116,7 +121,7 @@ impl<T> OwnView<'_, T> {
 
     /// Stores a complete message, or gives it to a receive that was posted meanwhile, or to an
     /// inbox whose reader has made room.
-    pub(super) fn store_message(&mut self, message: UnexpectedMessage) {
+    pub(super) fn store_message(&mut self, message: ReceivedMessage) {
         if let Some((key, message)) = self.own.matcher.complete_unexpected(message) {
             self.give(key, message);
         }
@@ -137,7 +142,7 @@ impl<T> OwnView<'_, T> {
     }
 
     /// Requeues a message whose receive or inbox is gone, in its order.
-    pub(super) fn requeue_message(&mut self, message: UnexpectedMessage) {
+    pub(super) fn requeue_message(&mut self, message: ReceivedMessage) {
         let OwnReceives {
             matcher, inboxes, ..
         } = self.own;
@@ -149,7 +154,7 @@ impl<T> OwnView<'_, T> {
     }
 
     /// Stores a message that an inbox had a place for when it began.
-    pub(super) fn end_in_inbox(&mut self, inbox: InboxId, message: UnexpectedMessage) {
+    pub(super) fn end_in_inbox(&mut self, inbox: InboxId, message: ReceivedMessage) {
         if let Some(message) = self.own.inboxes.complete(inbox, message) {
             self.requeue_message(message);
         }
@@ -160,7 +165,7 @@ impl<T> OwnView<'_, T> {
     pub(super) fn end_receive(
         &mut self,
         key: OpKey,
-        message: UnexpectedMessage,
+        message: ReceivedMessage,
         failed: Option<AccessError>,
     ) {
         let Some(mut op) = self.ops.remove(key) else {
@@ -177,12 +182,12 @@ impl<T> OwnView<'_, T> {
         op.set_end(Err(Error::new(ErrorKind::Canceled, "")), 0);
         self.report(op);
         if let Ok(payload) = copy {
-            self.requeue_message(UnexpectedMessage { payload, ..message });
+            self.requeue_message(ReceivedMessage { payload, ..message });
         }
     }
 
     /// Ends a receive with an unexpected message.
-    pub(super) fn give(&mut self, key: OpKey, message: UnexpectedMessage) {
+    pub(super) fn give(&mut self, key: OpKey, message: ReceivedMessage) {
         if let Some(mut op) = self.ops.remove(key) {
             op.end_with_message(message);
             self.report(op);
@@ -216,7 +221,7 @@ impl<T> Connection<T> {
 
     /// Requeues a message of the connection's own receives. Drops it if this side has closed: no
     /// receive will be posted for it.
-    pub(super) fn requeue_own(&mut self, message: UnexpectedMessage) {
+    pub(super) fn requeue_own(&mut self, message: ReceivedMessage) {
         if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
             return;
         }

@@ -3,7 +3,7 @@
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
-use crate::proto::matching::UnexpectedMessage;
+use crate::proto::matching::ReceivedMessage;
 use crate::proto::op::{OpKey, OpKind, Operation, RefusedPost, message};
 use crate::sync::OwnedRecord;
 use crate::wire::Capabilities;
@@ -414,7 +414,7 @@ impl<T> Connection<T> {
     /// Requeues the message of a completed receive whose owner never looked at it: the message goes
     /// back to the head, in its order.
     pub(crate) fn requeue_message(&mut self, receive: &Operation<T>) {
-        if let Some(message) = UnexpectedMessage::of_receive(receive) {
+        if let Some(message) = ReceivedMessage::of_receive(receive) {
             self.requeue_own(message);
         }
     }

@@ -199,14 +199,14 @@ impl<T> Connection<T> {
         let mut at = 0;
         loop {
             // 1. Decode the header where it lies.
-            let decoded = self.partial.decode(&input[at..], self.byte_order)?;
+            let decoded = self.partial.decode(&input[at..], self.byte_order);
             // 2. Fast path: a small message whose payload is here completes a receive, or goes to a
             // stream. Any peer may send messages, until it has sent its CLOSE.
-            if let Decoded::Frame {
+            if let Ok(Decoded::Frame {
                 header: FrameHeader::Message { data, ack, len },
                 header_len,
                 ..
-            } = decoded
+            }) = decoded
                 && !self.close.is_received()
                 && let Some(len) =
                     self.take_own_message((data, ack, len), &input[at + header_len..], host)
@@ -218,7 +218,7 @@ impl<T> Connection<T> {
             }
             // 3. Any other frame.
             return match at {
-                0 => self.consume_any_header(decoded, input, host),
+                0 => self.consume_any_header(decoded?, input, host),
                 at => Ok(at),
             };
         }

@@ -56,6 +56,17 @@ pub(super) enum PayloadTarget {
     Refused { reason: Refusal },
 }
 
+impl PayloadTarget {
+    /// The receive that a message was matched with.
+    pub(super) fn of_receive(receive: OpKey, arrival: Arrival) -> Self {
+        PayloadTarget::Receive {
+            receive,
+            arrival,
+            failed: None,
+        }
+    }
+}
+
 /// A payload that is being received.
 #[derive(Debug)]
 pub(super) struct PayloadInProgress {

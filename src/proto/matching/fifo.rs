@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::op::OpKey;
 
-use super::UnexpectedMessage;
+use super::ReceivedMessage;
 
 /// The matcher of one connection.
 #[derive(Debug)]
 pub(crate) struct FifoMatcher {
     posted: VecDeque<OpKey>,
-    unexpected: VecDeque<UnexpectedMessage>,
+    unexpected: VecDeque<ReceivedMessage>,
     /// The sequence number of the last message that began.
     arrivals: u64,
     held_bytes: usize,
@@ -34,7 +34,7 @@ impl FifoMatcher {
 
     /// Matches a new receive with the oldest complete unexpected message; `None`: it was posted.
     #[inline]
-    pub(crate) fn post(&mut self, op: OpKey) -> Option<UnexpectedMessage> {
+    pub(crate) fn post(&mut self, op: OpKey) -> Option<ReceivedMessage> {
         debug_assert!(self.posted.is_empty() || self.unexpected.is_empty());
         if self.unexpected.is_empty() {
             self.posted.push_back(op);
@@ -87,8 +87,8 @@ impl FifoMatcher {
     /// Stores a complete message. If a receive was posted meanwhile, returns it with the message.
     pub(crate) fn complete_unexpected(
         &mut self,
-        message: UnexpectedMessage,
-    ) -> Option<(OpKey, UnexpectedMessage)> {
+        message: ReceivedMessage,
+    ) -> Option<(OpKey, ReceivedMessage)> {
         match self.posted.pop_front() {
             Some(op) => {
                 self.held_bytes = self.held_bytes.saturating_sub(cost_of(&message));
@@ -103,10 +103,7 @@ impl FifoMatcher {
 
     /// Requeues a message whose receive was dropped, in its order (ruling 4), or matches it with
     /// the next posted receive.
-    pub(crate) fn requeue(
-        &mut self,
-        message: UnexpectedMessage,
-    ) -> Option<(OpKey, UnexpectedMessage)> {
+    pub(crate) fn requeue(&mut self, message: ReceivedMessage) -> Option<(OpKey, ReceivedMessage)> {
         if let Some(op) = self.posted.pop_front() {
             return Some((op, message));
         }
@@ -146,7 +143,7 @@ impl FifoMatcher {
     }
 
     /// Takes the oldest unexpected message.
-    pub(crate) fn take_unexpected(&mut self) -> Option<UnexpectedMessage> {
+    pub(crate) fn take_unexpected(&mut self) -> Option<ReceivedMessage> {
         let message = self.unexpected.pop_front()?;
         self.held_bytes = self.held_bytes.saturating_sub(cost_of(&message));
         Some(message)
@@ -184,6 +181,6 @@ fn bytes_of(len: u64) -> usize {
 }
 
 /// Returns the bytes that a stored message counts for.
-fn cost_of(message: &UnexpectedMessage) -> usize {
+fn cost_of(message: &ReceivedMessage) -> usize {
     message.len + UNEXPECTED_OVERHEAD
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::buf::{ConvertMany, zeroed};
 
-use super::UnexpectedMessage;
+use super::ReceivedMessage;
 
 /// Id of an inbox within its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +175,12 @@ impl Inboxes {
 
     /// Stores a complete message. False: no inbox has a place.
     #[inline]
-    pub(crate) fn push(&mut self, bytes: &[u8], data: Option<u64>, order: u64) -> bool {
+    pub(crate) fn push(
+        &mut self,
+        bytes: &[u8],
+        data: Option<u64>,
+        order: impl FnOnce() -> u64,
+    ) -> bool {
         let Some(inbox) = Self::with_place(&mut self.list) else {
             return false;
         };
@@ -188,7 +193,7 @@ impl Inboxes {
             len,
             overflow: bytes.len() - len,
             data,
-            order,
+            order: order(),
         };
         inbox.counts.count(&message);
         inbox.messages.push_back(message);
@@ -208,8 +213,8 @@ impl Inboxes {
     pub(crate) fn complete(
         &mut self,
         id: InboxId,
-        message: UnexpectedMessage,
-    ) -> Option<UnexpectedMessage> {
+        message: ReceivedMessage,
+    ) -> Option<ReceivedMessage> {
         let Some(inbox) = Self::find(&mut self.list, id) else {
             return Some(message);
         };
@@ -228,7 +233,7 @@ impl Inboxes {
 
     /// Stores an unexpected message, in its order. Call only if there [is a
     /// place](Self::has_place).
-    pub(crate) fn insert(&mut self, message: UnexpectedMessage) {
+    pub(crate) fn insert(&mut self, message: ReceivedMessage) {
         let inbox = Self::with_place(&mut self.list).expect("there is a place");
         inbox.places -= 1;
         let mut buffer = inbox.buffer();

@@ -5,7 +5,7 @@
 use crate::slab::Key;
 
 use super::multi_list::{ListName, Listed, MultiList};
-use super::{Announcement, Arrival, MatchCriteria, MessageKind, UnexpectedMessage};
+use super::{Announcement, Arrival, MatchCriteria, MessageKind, ReceivedMessage};
 use crate::proto::peers::{ConnectionId, SourceId};
 
 /// The key of a list of messages. A message is in at most one list per slot; [`Listed::list`] of
@@ -52,7 +52,7 @@ const SLOTS: usize = 5;
 #[derive(Debug)]
 pub(super) enum MessageBody {
     /// In the store, complete.
-    Buffered(UnexpectedMessage),
+    Buffered(ReceivedMessage),
     /// With its sender, who has announced it.
     Announced(Announcement),
     /// In its connection's socket, which is not read meanwhile. Holds the list in which the message

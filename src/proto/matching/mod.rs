@@ -140,7 +140,7 @@ impl From<PostedReceive> for MatchedReceive {
 /// A message that has come in full: before its receive (libfabric: unexpected message), or in the
 /// memory of its receive.
 #[derive(Debug)]
-pub(crate) struct UnexpectedMessage {
+pub(crate) struct ReceivedMessage {
     pub(crate) arrival: Arrival,
     pub(crate) payload: Payload,
     /// Bytes of the message that are in `payload`.
@@ -149,7 +149,7 @@ pub(crate) struct UnexpectedMessage {
     pub(crate) overflow: usize,
 }
 
-impl UnexpectedMessage {
+impl ReceivedMessage {
     /// Returns the message of a receive that has ended, to be requeued. It is a copy, since a
     /// region's owner may write to the region or revoke it, and since the user's memory is not
     /// dropped under a lock. `None`: the region is revoked, and the message is lost with it.
@@ -162,7 +162,7 @@ impl UnexpectedMessage {
         if let Some(MessageOrigin::Peer { source, connection }) = end.origin {
             (arrival.source, arrival.connection) = (source, connection);
         }
-        Some(UnexpectedMessage {
+        Some(ReceivedMessage {
             arrival,
             payload,
             len: end.len,

@@ -26,7 +26,7 @@ use super::message_index::{ListKey, MessageBody, MessageEntry, MessageIndex};
 use super::posted::PostedReceives;
 use super::{
     Announcement, Arrival, ArrivalOutcome, MatchCriteria, MatchedReceive, PostedReceive,
-    UnexpectedMessage,
+    ReceivedMessage,
 };
 use claims::ClaimedEntry;
 pub(crate) use claims::{ClaimKey, ClaimedReceive};
@@ -41,7 +41,7 @@ pub(crate) enum MatchResult {
     /// No stored message matches: the receive is posted.
     Posted(ReceiveKey),
     /// The receive takes this message from the store.
-    Unexpected(UnexpectedMessage),
+    Unexpected(ReceivedMessage),
     /// The receive takes this announced message, whose payload has to be requested.
     Announced(PostedReceive, Announcement),
 }
@@ -51,7 +51,7 @@ pub(crate) enum MatchResult {
 pub(crate) enum ArmOutcome {
     /// No stored message matches: the buffer waits for one.
     Posted,
-    Unexpected(MatchedReceive, UnexpectedMessage),
+    Unexpected(MatchedReceive, ReceivedMessage),
     Announced(MatchedReceive, Announcement),
     /// The buffer is consumed, and has to be canceled.
     Consumed,
@@ -212,7 +212,7 @@ impl SharedMatcher {
 
     /// Empties the store, claimed messages included, and returns the messages that had come in
     /// full.
-    pub(crate) fn drain(&mut self) -> Vec<UnexpectedMessage> {
+    pub(crate) fn drain(&mut self) -> Vec<ReceivedMessage> {
         let stored = self.unexpected.keys().into_iter();
         let stored: Vec<_> = stored
             .filter_map(|key| self.unexpected.remove(key))
@@ -372,8 +372,8 @@ impl SharedMatcher {
     /// Stores a complete admitted message, or matches it with a receive that was posted meanwhile.
     pub(crate) fn store_message(
         &mut self,
-        message: UnexpectedMessage,
-    ) -> Option<(MatchedReceive, UnexpectedMessage)> {
+        message: ReceivedMessage,
+    ) -> Option<(MatchedReceive, ReceivedMessage)> {
         let arrival = message.arrival;
         let cost = cost_of(arrival.len);
         if let Some(at) = self.posted.find(&arrival) {
@@ -415,8 +415,8 @@ impl SharedMatcher {
     /// even beyond the budget.
     pub(crate) fn requeue_message(
         &mut self,
-        message: UnexpectedMessage,
-    ) -> Option<(MatchedReceive, UnexpectedMessage)> {
+        message: ReceivedMessage,
+    ) -> Option<(MatchedReceive, ReceivedMessage)> {
         if let Some(at) = self.posted.find(&message.arrival) {
             return Some((self.posted.take(at, message.len as u64), message));
         }
@@ -444,7 +444,7 @@ impl SharedMatcher {
         self.arrivals
     }
 
-    fn insert(&mut self, message: UnexpectedMessage, cost: u64) {
+    fn insert(&mut self, message: ReceivedMessage, cost: u64) {
         let arrival = message.arrival;
         let entry = MessageEntry {
             arrival,

@@ -62,7 +62,7 @@ struct Model {
     messages: Vec<Message>,
     peers: Vec<Peer>,
     /// Messages that were given to receives.
-    delivered: Vec<UnexpectedMessage>,
+    delivered: Vec<ReceivedMessage>,
     next: u64,
     woken: BTreeSet<ConnectionId>,
     seen: BTreeMap<&'static str, u64>,

@@ -1,7 +1,9 @@
 //! How operations and connections end, each way once.
 
+use std::sync::Arc;
+
 use super::pair::{Pair, QUEUED, REMOTE, TINY, TestConnection, memory_of, operation};
-use crate::buf::Payload;
+use crate::buf::{Payload, RegionUse};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
@@ -512,6 +514,28 @@ fn a_destination_revoked_in_mid_payload_takes_no_further_byte() {
         assert_eq!(bytes.iter().filter(|byte| **byte == 1).count(), 30);
         pair.b.close();
     }
+}
+
+/// A receive whose memory has failed in the middle of its message says so, also if the connection
+/// is lost before the rest of the message has come.
+#[test]
+fn a_receive_whose_memory_has_failed_says_so_after_a_loss() {
+    let mut pair = Pair::connected();
+    let region = pair.b.host.region(1, vec![0; 100], Access::RECV);
+    // Of a region that is revoked, this use fails.
+    let memory = RegionUse::remote(Arc::clone(&region), 0, 100);
+    let memory = Payload::from_region_uses(vec![memory]);
+    pair.b.post(1, operation(OpKind::Receive, memory));
+    pair.a.send(1, &[1; 100]);
+    pair.a.hand_out();
+    pair.a.move_out(50, &mut pair.b.wire);
+    while pair.b.move_in(30) {}
+    region.gate().revoke();
+    pair.a.hand_out();
+    pair.a.move_out(20, &mut pair.b.wire);
+    while pair.b.move_in(usize::MAX) {}
+    pair.b.cut();
+    assert_eq!(pair.b.end_of_error(1).kind(), ErrorKind::AccessDenied);
 }
 
 pub(super) fn receive_of(len: usize) -> Operation<u64> {

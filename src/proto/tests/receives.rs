@@ -10,8 +10,8 @@ use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, Connection, ConnectionId,
     ExtensionParams, LongMessages, MatchCriteria, MessageKind, OFFERED, OpKey, OpKind, Operation,
-    PostOptions, PostedReceive, RdmParams, Receives, SharedParams, Sizes, SourceId,
-    UnexpectedMessage,
+    PostOptions, PostedReceive, RdmParams, ReceivedMessage, Receives, SharedParams, Sizes,
+    SourceId,
 };
 use crate::slab::Slab;
 use crate::sync::OwnedRecord;
@@ -20,7 +20,7 @@ use crate::wire::{ByteOrder, NamedContexts, PeerData};
 /// A message that no receive has taken.
 #[derive(Debug)]
 pub(super) enum Kept {
-    Whole(UnexpectedMessage),
+    Whole(ReceivedMessage),
     PayloadInProgress(Arrival),
     Announced(Announcement),
 }
@@ -119,7 +119,7 @@ impl Shared {
     }
 
     /// Ends a receive with this message.
-    fn end(&mut self, receive: OpKey, unexpected: UnexpectedMessage) {
+    fn end(&mut self, receive: OpKey, unexpected: ReceivedMessage) {
         let mut record = self.records.remove(receive).expect("it has not ended");
         record.end_with_message(unexpected);
         self.ended.push(record);
@@ -157,7 +157,7 @@ impl Receives for Shared {
     }
 
     fn take_message(&mut self, arrival: &mut Arrival, bytes: &[u8]) -> bool {
-        let unexpected = |arrival| UnexpectedMessage {
+        let unexpected = |arrival| ReceivedMessage {
             arrival,
             payload: Payload::from_vec(bytes.to_vec()),
             len: bytes.len(),
@@ -172,7 +172,7 @@ impl Receives for Shared {
         }
     }
 
-    fn store_message(&mut self, unexpected: UnexpectedMessage) {
+    fn store_message(&mut self, unexpected: ReceivedMessage) {
         let is_it =
             |it: &Kept| matches!(it, Kept::PayloadInProgress(it) if *it == unexpected.arrival);
         let at = self.kept.iter().position(is_it).expect("it was to be kept");
@@ -228,7 +228,7 @@ impl Receives for Shared {
     fn end_receive(
         &mut self,
         receive: OpKey,
-        message: UnexpectedMessage,
+        message: ReceivedMessage,
         failed: Option<AccessError>,
     ) {
         self.take_awaiting(receive);

@@ -4,7 +4,7 @@
 use crate::proto::Host;
 use crate::proto::conn::Connection;
 use crate::proto::conn::receive_state::{PayloadTarget, PlacedWrite, ReceiveState};
-use crate::proto::matching::UnexpectedMessage;
+use crate::proto::matching::ReceivedMessage;
 
 impl<T> Connection<T> {
     /// If the payload in progress is complete, completes its target, and goes on to the next
@@ -38,7 +38,7 @@ impl<T> Connection<T> {
             // The payload is placed, even if it was truncated or no receive has taken it.
             self.tx.push_ack(self.has_refusals());
         }
-        let message = |arrival, payload| UnexpectedMessage {
+        let message = |arrival, payload| ReceivedMessage {
             arrival,
             payload,
             len,

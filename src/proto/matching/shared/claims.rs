@@ -6,7 +6,7 @@ use crate::slab::Key;
 
 use super::super::message_index::{MessageBody, MessageEntry};
 use super::super::{
-    Announcement, Arrival, MatchCriteria, MatchedReceive, PostedReceive, UnexpectedMessage,
+    Announcement, Arrival, MatchCriteria, MatchedReceive, PostedReceive, ReceivedMessage,
 };
 use super::SharedMatcher;
 use super::stalled::StalledSender;
@@ -17,7 +17,7 @@ pub(crate) type ClaimKey = Key;
 /// What a receive of a claimed message gets.
 #[derive(Debug)]
 pub(crate) enum ClaimedReceive {
-    Unexpected(MatchedReceive, UnexpectedMessage),
+    Unexpected(MatchedReceive, ReceivedMessage),
     Announced(MatchedReceive, Announcement),
     /// The message is stalled in its connection; the connection is woken and takes the receive.
     Pending,

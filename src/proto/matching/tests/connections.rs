@@ -117,7 +117,7 @@ impl Model {
         let len = arrival.len as usize;
         let payload = Payload::empty();
         let overflow = 0;
-        let unexpected = UnexpectedMessage {
+        let unexpected = ReceivedMessage {
             arrival,
             payload,
             len,
