@@ -16,7 +16,6 @@
 
 #![forbid(unsafe_code)]
 
-mod arming;
 mod attempt;
 mod blocking;
 mod blocking_turns;

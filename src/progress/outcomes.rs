@@ -4,7 +4,6 @@
 use crate::error::{Error, ErrorKind};
 use crate::transport::{DirectBuffer, Outcome, Received};
 
-use super::arming::{PeerStream, RecvState, SendState};
 use super::budget::Budget;
 use super::host::with_host;
 use super::link_life::LinkState;
@@ -36,23 +35,17 @@ impl Port {
                 state.io.local = state.io.link.as_ref().map(|link| link.local_addr());
                 state.bind_proofs();
             }
-            Outcome::Sent { batch, result } => {
-                state.io.send = SendState::Idle;
-                match result {
-                    Ok(sent) => {
-                        state.liveness.sent += sent as u64;
-                        state.machine.handle_sent(batch, sent);
-                    }
-                    Err(error) => {
-                        state.machine.handle_sent(batch, 0);
-                        self.fail(state, error);
-                    }
+            Outcome::Sent { batch, result } => match result {
+                Ok(sent) => {
+                    state.liveness.sent += sent as u64;
+                    state.machine.handle_sent(batch, sent);
                 }
-            }
-            Outcome::Received(received) => {
-                state.io.recv.go(RecvState::Idle);
-                self.handle_received(state, received);
-            }
+                Err(error) => {
+                    state.machine.handle_sent(batch, 0);
+                    self.fail(state, error);
+                }
+            },
+            Outcome::Received(received) => self.handle_received(state, received),
             Outcome::PeerGone(error) => self.handle_peer_gone(state, error),
             Outcome::Failed(error) => self.fail(state, error),
         }
@@ -130,10 +123,6 @@ impl Port {
     /// broken connection ends now; after an orderly end the socket may still hold bytes that
     /// operations wait for.
     fn handle_peer_gone(&self, state: &mut PortState, error: Error) {
-        if state.io.recv == RecvState::Watching {
-            state.io.recv.go(RecvState::Idle);
-        }
-        state.io.peer_stream = PeerStream::Finished;
         if error.kind() != ErrorKind::PeerClosed {
             self.fail(state, error);
             return;

@@ -88,7 +88,8 @@ impl Pollable for Port {
     }
 
     fn regions_changed(&self) -> bool {
-        self.regions_changed()
+        // The machine resolves each region again before it hands the region out.
+        self.lock("regions changed").io.cancel_leased()
     }
 
     fn next_heartbeat(&self) -> Option<Instant> {

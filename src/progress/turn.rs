@@ -20,7 +20,6 @@ use crate::buf::Stage;
 use crate::proto::ReceivePlan;
 use crate::transport::{Clock, DirectBuffer, Outcome, Receive, shares_processor, wake_bytes};
 
-use super::arming::{PeerStream, RecvState, SendState};
 use super::budget::Budget;
 use super::host::with_host;
 use super::link_life::LinkState;
@@ -242,9 +241,6 @@ impl Port {
             let (Some(batch), Some(link)) = (batch, &mut state.io.link) else {
                 break;
             };
-            state.io.send = SendState::InFlight {
-                region: !batch.leases.is_empty(),
-            };
             state.inline_send.on_batch(batch.is_burst);
             state.counts.backend_sends += 1;
             link.send(batch);
@@ -280,22 +276,20 @@ impl Port {
 
     /// Step 4: arms the next receive, or watches for the peer's end while reading is paused.
     fn arm(&self, state: &mut PortState) {
-        if state.io.recv.is_armed() || !state.life.may_receive() {
-            return;
-        }
         let Some(link) = &mut state.io.link else {
             return;
         };
+        let submitted = link.submitted();
+        if submitted.receive || !state.life.may_receive() {
+            return;
+        }
         // Staged bytes are fed before more is received; if the machine takes none, it is paused.
         let plan = match state.io.stage {
             Some(_) => ReceivePlan::Paused,
             None => state.machine.poll_receive(),
         };
-        let region = match plan {
-            ReceivePlan::Stage => {
-                link.receive(Receive::Stage);
-                false
-            }
+        match plan {
+            ReceivePlan::Stage => link.receive(Receive::Stage),
             ReceivePlan::Direct {
                 payload,
                 offset,
@@ -303,32 +297,23 @@ impl Port {
                 leases,
                 frame_len,
                 frame_left,
-            } => {
-                let region = !leases.is_empty();
-                link.receive(Receive::Direct(DirectBuffer {
-                    payload,
-                    offset,
-                    len: len as u32, // at most a piece
-                    leases,
-                    wake_bytes: wake_bytes(frame_len, frame_left),
-                }));
-                region
-            }
-            ReceivePlan::Paused => {
-                if state.machine.is_read_paused() {
-                    // The link reports the end of the peer's stream once; watching again would
-                    // report it with every turn.
-                    if state.io.recv == RecvState::Idle && state.io.peer_stream == PeerStream::Open
-                    {
-                        state.io.recv.go(RecvState::Watching);
-                        link.watch();
-                    }
-                    self.register_unasked_answers(state);
+            } => link.receive(Receive::Direct(DirectBuffer {
+                payload,
+                offset,
+                len: len as u32, // at most a piece
+                leases,
+                wake_bytes: wake_bytes(frame_len, frame_left),
+            })),
+            ReceivePlan::Paused if state.machine.is_read_paused() => {
+                // The link reports the end of the peer's stream once; watching again would report
+                // it with every turn.
+                if !submitted.watch && state.machine.may_hear_end() {
+                    link.watch();
                 }
-                return;
+                self.register_unasked_answers(state);
             }
-        };
-        state.io.recv.go(RecvState::Armed { region });
+            ReceivePlan::Paused => {}
+        }
     }
 }
 

@@ -21,7 +21,8 @@ use datagrams::FaultDatagrams;
 use super::wrapped::leave_to_inner;
 use super::{
     Clock, DatagramOptions, DatagramSocket, Doorbell, IoSizes, KeepAliveConfig, Link, LinkStats,
-    Listener, LocalParts, Outcome, RawLink, Receive, Received, SendBatch, TrafficMark, Transport,
+    Listener, LocalParts, Outcome, RawLink, Receive, Received, SendBatch, Submitted, TrafficMark,
+    Transport,
 };
 use crate::error::Result;
 use crate::identity::PeerIdentity;
@@ -402,6 +403,19 @@ impl Link for FaultLink {
 
     fn cancel_receive(&mut self) {
         self.inner.cancel_receive();
+    }
+
+    fn submitted(&self) -> Submitted {
+        let mut submitted = self.inner.submitted();
+        for (_, outcome) in &self.late {
+            match outcome {
+                Outcome::Sent { .. } => submitted.send = true,
+                Outcome::Received(_) => submitted.receive = true,
+                Outcome::PeerGone(_) => submitted.watch = true,
+                Outcome::Connected | Outcome::Failed(_) => {}
+            }
+        }
+        submitted
     }
 
     fn watch(&mut self) {

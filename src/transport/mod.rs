@@ -371,6 +371,17 @@ impl RawLink {
     }
 }
 
+/// What is submitted to a link. A submission counts until its outcome is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Submitted {
+    pub(crate) send: bool,
+    pub(crate) receive: bool,
+    /// The link watches for the peer's end.
+    pub(crate) watch: bool,
+    /// The send or the receive holds leases of regions that peers can access.
+    pub(crate) leases: bool,
+}
+
 /// One connection: moves bytes between submitted memory and the peer. The module's documentation
 /// has the rules for all methods.
 pub(crate) trait Link: Send {
@@ -396,6 +407,9 @@ pub(crate) trait Link: Send {
     /// Asks for the submitted receive back: its outcome is [`Received::Cancelled`], or its result
     /// if that came first. No effect if no receive is submitted. Ends a [`Link::watch`].
     fn cancel_receive(&mut self);
+
+    /// Returns what is submitted.
+    fn submitted(&self) -> Submitted;
 
     /// Watches for the peer's end while reading is paused, with no receive submitted: reports once,
     /// by [`Outcome::PeerGone`], that the peer has closed or is gone. Bytes that the peer sent

@@ -15,7 +15,7 @@ use submissions::{RecvSlot, SendSlot};
 use super::IoSizes;
 use super::{
     ByteCounts, KeepAliveConfig, Link, LinkStats, LocalCarrier, LocalParts, Outcome, RawLink,
-    Receive, SendBatch, TrafficMark, Transport,
+    Receive, SendBatch, Submitted, TrafficMark, Transport,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
@@ -264,6 +264,10 @@ impl<S: Stream> Link for StreamLink<S> {
             }
             _ => {}
         }
+    }
+
+    fn submitted(&self) -> Submitted {
+        self.io.submitted()
     }
 
     fn watch(&mut self) {

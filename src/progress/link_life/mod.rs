@@ -18,23 +18,22 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind};
 use crate::proto::Lifecycle;
-use crate::transport::Receive;
+use crate::transport::{Receive, Submitted};
 
-use super::arming::RecvState;
 use super::budget::Budget;
 use super::port::{Port, PortState};
 use machine::{LinkAction, LinkInputs};
 pub(super) use machine::{LinkLife, LinkState};
 
 impl PortState {
-    /// Returns true while the link has a receive or a batch of ours.
-    pub(super) fn is_link_busy(&self) -> bool {
-        self.io.recv.is_armed() || self.machine.is_transmit_out()
-    }
-
     fn link_inputs(&self) -> LinkInputs {
         let machine = &self.machine;
         let lifecycle = machine.lifecycle();
+        // While the life is open, nothing depends on it.
+        let submitted = match self.life.is_open() {
+            true => Submitted::default(),
+            false => self.io.submitted(),
+        };
         LinkInputs {
             is_up: lifecycle == Lifecycle::Connected,
             is_attempt: matches!(lifecycle, Lifecycle::Connecting | Lifecycle::Accepting),
@@ -46,8 +45,8 @@ impl PortState {
             is_limit_exceeded: machine.is_ending_for_cause(),
             awaits_ended_peer: machine.awaits_ended_peer(),
             has_carry_over: machine.has_carried_over(),
-            is_link_busy: self.is_link_busy(),
-            is_receive_armed: self.io.recv.is_armed(),
+            is_link_busy: submitted.receive || submitted.send,
+            is_receive_armed: submitted.receive,
             has_link: self.io.link.is_some(),
             work: machine.work(),
         }
@@ -115,7 +114,6 @@ impl Port {
                 LinkAction::Discard => {
                     if let Some(link) = &mut state.io.link {
                         link.receive(Receive::Stage);
-                        state.io.recv.go(RecvState::Armed { region: false });
                     }
                     self.waker.wake_by_ref();
                 }

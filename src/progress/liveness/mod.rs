@@ -28,7 +28,6 @@ use crate::error::{Error, ErrorKind};
 use crate::log::hold_event;
 use crate::proto::Lifecycle;
 
-use super::arming::PeerStream;
 use super::port::{Port, PortState};
 
 pub use config::Liveness;
@@ -200,7 +199,8 @@ impl Port {
     /// Returns what other connections know of this connection's peer. Unknown unless this
     /// connection is idle and has keepalive, which alone shows that it still exists.
     fn domain_status(&self, state: &PortState, now: Instant, peers: &PeerLiveness) -> PeerStatus {
-        let is_idle = state.io.recv.is_armed() && outstanding(state) == Some(ProbeInterval::Idle);
+        let is_idle =
+            state.io.submitted().receive && outstanding(state) == Some(ProbeInterval::Idle);
         let domain = self.peer_domain(state);
         match domain.filter(|_| is_idle && state.liveness.kept_alive) {
             Some((domain, fresh)) => {
@@ -221,7 +221,7 @@ fn liveness_inputs(state: &PortState, domain: PeerStatus) -> LivenessInputs {
     LivenessInputs {
         is_up: is_up(state),
         answers_probes: state.machine.answers_probes(),
-        is_reading: state.io.recv.is_armed(),
+        is_reading: state.io.submitted().receive,
         outstanding: outstanding(state),
         is_transmit_idle: state.machine.is_transmit_idle(),
         domain,
@@ -257,7 +257,7 @@ fn is_up(state: &PortState) -> bool {
         && state.life.is_open()
         // A peer that has ended its stream may have left: a byte sent now would reset the
         // connection before this side has read what the peer sent earlier.
-        && state.io.peer_stream == PeerStream::Open
+        && state.machine.may_hear_end()
 }
 
 /// Frees the spare memory of the connection's queues and of its link.

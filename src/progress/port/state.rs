@@ -1,18 +1,18 @@
 //! The state guarded by a port's lock, by concern, and which of its states occur together.
 //!
 //! A port combines several state machines, each with its drawing: the connection's
-//! [`Lifecycle`](crate::proto::Lifecycle), the [`LinkLife`], the two directions of the link
-//! (`arming.rs`), the peer's liveness, and whether the end was delivered (`closed.rs`). Whenever
+//! [`Lifecycle`](crate::proto::Lifecycle), the [`LinkLife`], the peer's liveness, and whether the
+//! end was delivered (`closed.rs`). What is [submitted](Submitted) is asked of the link. Whenever
 //! the lock is released one of these rows holds, which debug builds check ([`PortState::check`]):
 //!
 //! | life | lifecycle | link | receive | send | closed |
 //! |---|---|---|---|---|---|
-//! | Open, Flushing, Draining | Idle | - | Idle | Idle | Open |
+//! | Open, Flushing, Draining | Idle | - | - | - | Open |
 //! | Open, Flushing, Draining | Connecting, Accepting, Connected | yes | any | any | Open |
-//! | AwaitingEof | Connected | yes | any | Idle | Open |
+//! | AwaitingEof | Connected | yes | any | - | Open |
 //! | Retracting | Connecting, Accepting, Connected | yes | any | any | Open |
-//! | Lingering | Closed | yes | Idle, Armed by staging | Idle | InOrder, Lost |
-//! | Closed | Closed | - or yes until the next turn | any, with a link | Idle | InOrder, Lost |
+//! | Lingering | Closed | yes | without leases, no watch | - | InOrder, Lost |
+//! | Closed | Closed | - or yes until the next turn | any, with a link | - | InOrder, Lost |
 //!
 //! A port of a connectionless endpoint has five more fields (`rdm/attachment.rs`), which are
 //! checked too:
@@ -25,8 +25,8 @@
 //! | `carries_over` | from a reconnection on, until its connection is up |
 //! | `presence` | from Connected on, over reconnections, until the end was delivered |
 //!
-//! Also: a batch is in flight exactly while the machine has handed one out; the end of a stream is
-//! not watched once the stream has ended; and a dead peer is a fault of the connection.
+//! Also: a batch is submitted exactly while the machine has handed one out; and a dead peer is a
+//! fault of the connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -40,7 +40,6 @@ use crate::buf::Stage;
 use crate::cq::CqSlot;
 use crate::error::{Error, Result};
 use crate::id::UserContext;
-use crate::progress::arming::{PeerStream, RecvState, SendState};
 use crate::progress::closed::CloseNotify;
 use crate::progress::commit::Commit;
 use crate::progress::deadlines::Deadlines;
@@ -54,7 +53,7 @@ use crate::progress::receive_context::PortReceives;
 use crate::progress::report::Report;
 use crate::proto::Connection;
 use crate::sync::Waiters;
-use crate::transport::Link;
+use crate::transport::{Link, Submitted};
 
 use super::{Bindings, PortCounts, PortKind, PortParts};
 
@@ -95,9 +94,6 @@ pub(in crate::progress) struct PortState {
 /// The link, and what is submitted to it.
 pub(in crate::progress) struct PortIo {
     pub(in crate::progress) link: Option<Box<dyn Link>>,
-    pub(in crate::progress) recv: RecvState,
-    pub(in crate::progress) send: SendState,
-    pub(in crate::progress) peer_stream: PeerStream,
     pub(in crate::progress) peer_processor: PeerProcessor,
     /// The progress of the link's move to shared memory.
     pub(in crate::progress) path: LocalState,
@@ -111,9 +107,6 @@ impl PortIo {
     fn new(peer: Option<SocketAddr>) -> Self {
         PortIo {
             link: None,
-            recv: RecvState::Idle,
-            send: SendState::Idle,
-            peer_stream: PeerStream::Open,
             peer_processor: PeerProcessor::default(),
             path: LocalState::default(),
             stage: None,
@@ -122,12 +115,27 @@ impl PortIo {
         }
     }
 
+    /// Returns what is submitted to the link.
+    pub(in crate::progress) fn submitted(&self) -> Submitted {
+        let link = self.link.as_ref();
+        link.map(|link| link.submitted()).unwrap_or_default()
+    }
+
     /// Takes back everything that was submitted to the link.
     pub(in crate::progress) fn cancel_submitted(&mut self) {
         if let Some(link) = &mut self.link {
             link.cancel_receive();
             link.cancel_send();
         }
+    }
+
+    /// Takes back what holds leases of regions that peers can access. Returns true if anything did.
+    pub(in crate::progress) fn cancel_leased(&mut self) -> bool {
+        let leases = self.submitted().leases;
+        if leases {
+            self.cancel_submitted();
+        }
+        leases
     }
 
     /// Ends our stream.
@@ -141,10 +149,6 @@ impl PortIo {
     pub(in crate::progress) fn drop_link(&mut self) {
         self.link = None;
         self.path.go(LocalState::default());
-        if self.recv != RecvState::Idle {
-            self.recv.go(RecvState::Idle);
-        }
-        self.send = SendState::Idle;
     }
 
     /// Resets everything for another attempt. Called once the link has returned everything.
@@ -261,27 +265,18 @@ impl PortState {
         use Lifecycle::{Accepting, Connected, Connecting, Idle};
         use LinkState::{AwaitingEof, Closed, Draining, Flushing, Lingering, Open, Retracting};
 
-        let PortIo {
-            link,
-            recv,
-            send,
-            peer_stream,
-            ..
-        } = &self.io;
         let (life, lifecycle) = (self.life.state(), self.machine.lifecycle());
-        let (has_link, recv, send) = (link.is_some(), *recv, *send);
-        let is_submitted = recv != RecvState::Idle || send != SendState::Idle;
+        let (has_link, submitted) = (self.io.link.is_some(), self.io.submitted());
         let is_row = match (life, lifecycle) {
             (Open | Flushing | Draining, Idle) => !has_link,
             (Open | Flushing | Draining | Retracting, Connecting | Accepting | Connected) => {
                 has_link
             }
-            (AwaitingEof, Connected) => has_link && send == SendState::Idle,
+            (AwaitingEof, Connected) => has_link && !submitted.send,
             (Lingering, Lifecycle::Closed) => {
-                let is_staging = recv == RecvState::Armed { region: false };
-                has_link && send == SendState::Idle && (is_staging || recv == RecvState::Idle)
+                has_link && !submitted.send && !submitted.watch && !submitted.leases
             }
-            (Closed, Lifecycle::Closed) => send == SendState::Idle,
+            (Closed, Lifecycle::Closed) => !submitted.send,
             _ => false,
         };
         let has_ended = self.closed.state() != ClosedState::Open;
@@ -299,15 +294,13 @@ impl PortState {
         };
         let is_consistent = is_row
             && is_rdm_row
-            && (has_link || !is_submitted)
             && has_ended == (lifecycle == Lifecycle::Closed)
-            && (send != SendState::Idle) == self.machine.is_transmit_out()
-            && (recv != RecvState::Watching || *peer_stream == PeerStream::Open)
+            && submitted.send == self.machine.is_transmit_out()
             && (!self.liveness.machine.is_dead() || self.machine.fault().is_some());
         assert!(
             is_consistent,
-            "no such state of a port: {life:?}, {lifecycle:?}, link {has_link}, {recv:?}, \
-             {send:?}, {peer_stream:?}, superseded {is_superseded}, {is_rdm_row}, {:?}, {:?}",
+            "no such state of a port: {life:?}, {lifecycle:?}, link {has_link}, {submitted:?}, \
+             superseded {is_superseded}, {is_rdm_row}, {:?}, {:?}",
             self.liveness.machine,
             self.closed.state(),
         );

@@ -14,7 +14,7 @@ use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
 use crate::testing::{Net, connect_endpoints};
 use crate::transport::{
     Clock, IoSizes, KeepAliveConfig, Link, LinkStats, Outcome, RawLink, Receive, Received,
-    SendBatch, TrafficMark,
+    SendBatch, Submitted, TrafficMark,
 };
 use crate::wire::{ByteOrder, FrameHeader};
 
@@ -118,6 +118,14 @@ impl Link for FloodLink {
         self.is_armed = false;
     }
 
+    fn submitted(&self) -> Submitted {
+        Submitted {
+            send: self.sent.is_some(),
+            receive: self.is_armed,
+            ..Submitted::default()
+        }
+    }
+
     fn watch(&mut self) {}
 
     fn poll_outcome(&mut self) -> Option<Outcome> {
@@ -192,7 +200,7 @@ fn a_peer_that_always_has_bytes_keeps_no_other_from_its_turn() {
             let mut state = flooded.lock("flood");
             state.io.link = Some(Box::new(FloodLink {
                 addr: state.io.peer.unwrap(),
-                is_armed: state.io.recv.is_armed(),
+                is_armed: state.io.submitted().receive,
                 sent: None,
                 received: Arc::clone(&received),
             }));

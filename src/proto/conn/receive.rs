@@ -371,6 +371,11 @@ impl<T> Connection<T> {
         self.lifecycle == Lifecycle::Connected && self.rx.is_paused()
     }
 
+    /// True until the end of the peer's stream, or a failure of the connection, is known.
+    pub(crate) fn may_hear_end(&self) -> bool {
+        self.last_bytes.is_none() && self.fault.is_none()
+    }
+
     /// Notes that the peer has sent its last byte; `unread` bytes wait in the socket and in the
     /// staging buffer. A stalled message is stored from now on even beyond the budget, since
     /// `unread` bounds it; a message that can never be complete ends the connection.

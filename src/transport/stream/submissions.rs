@@ -28,7 +28,9 @@ use std::task::Waker;
 use crate::buf::Stage;
 use crate::edges::{check_edge, check_step, state_machine};
 use crate::error::{Error, OperationKind, Result};
-use crate::transport::{ByteCounts, DirectBuffer, IoSizes, Outcome, Receive, Received, SendBatch};
+use crate::transport::{
+    ByteCounts, DirectBuffer, IoSizes, Outcome, Receive, Received, SendBatch, Submitted,
+};
 
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +119,10 @@ pub(in crate::transport) struct Submissions {
     error: Option<Error>,
     pub(super) send: SendSlot,
     pub(super) recv: RecvSlot,
+    /// The last submitted batch holds leases.
+    send_leases: bool,
+    /// The last submitted receive holds leases.
+    receive_leases: bool,
     /// The maximum number of bytes of one send and one receive.
     pub(in crate::transport) sizes: IoSizes,
     pub(in crate::transport) waker: Waker,
@@ -140,6 +146,8 @@ impl Submissions {
             error: None,
             send: SendSlot::Idle,
             recv: RecvSlot::Idle,
+            send_leases: false,
+            receive_leases: false,
             sizes: IoSizes::default(),
             waker,
             peer,
@@ -167,6 +175,24 @@ impl Submissions {
     /// Returns true if nothing is submitted.
     pub(super) fn is_idle(&self) -> bool {
         matches!((&self.send, &self.recv), (SendSlot::Idle, RecvSlot::Idle))
+    }
+
+    /// See [`Link::submitted`].
+    ///
+    /// [`Link::submitted`]: crate::transport::Link::submitted
+    pub(super) fn submitted(&self) -> Submitted {
+        let send = !matches!(self.send, SendSlot::Idle);
+        let (receive, watch) = match &self.recv {
+            RecvSlot::Idle => (false, false),
+            RecvSlot::Watching | RecvSlot::Ended(Outcome::PeerGone(_)) => (false, true),
+            _ => (true, false),
+        };
+        Submitted {
+            send,
+            receive,
+            watch,
+            leases: send && self.send_leases || receive && self.receive_leases,
+        }
     }
 
     /// Returns true if a submission has ended, and has not been reported.
@@ -209,6 +235,7 @@ impl Submissions {
                 || (batch.frames()).all(|frame| frame.payload().needs_no_lease()),
             "the regions of a batch are leased"
         );
+        self.send_leases = !batch.leases.is_empty();
         self.send.go(SendSlot::Submitted(batch));
         self.end_if_broken()
     }
@@ -265,7 +292,9 @@ impl Submissions {
             ),
             "one receive is armed at a time"
         );
+        self.receive_leases = false;
         if let Receive::Direct(direct) = &receive {
+            self.receive_leases = !direct.leases.is_empty();
             assert!(direct.len > 0, "a direct receive asks for a byte at least");
             // The unsafe code of a backend relies on this, so it is checked in every build.
             assert!(
