@@ -63,6 +63,8 @@ pub(super) struct Driver {
     /// The reason why the transport cannot be used any more.
     lost: Option<Error>,
     spin: SpinState,
+    /// The port that is polled while the driver spins.
+    polled: Option<Key>,
     blocking_turns: BlockingTurns,
     /// True for a ring: the transport makes ports ready within its own `poll_drive`, and must not
     /// wake the task that calls it.
@@ -106,6 +108,7 @@ impl Driver {
             stopping: false,
             lost: None,
             spin,
+            polled: None,
             blocking_turns: BlockingTurns::default(),
             moved: false,
             counts: DriverCounts::default(),
@@ -276,6 +279,9 @@ impl Driver {
             && let Some(key) = self.ready.pop_front()
         {
             self.spin.had_turn(key);
+            if self.polled.is_some_and(|polled| polled != key) {
+                self.set_polled(None);
+            }
             now = self.turn_at(now, key, budget);
         }
         now
@@ -346,18 +352,34 @@ impl Driver {
         Some((key, self.port(key)?))
     }
 
-    /// Polls the port's socket. If the socket has anything, the port has a turn that begins at
-    /// `now`.
+    /// Polls the port's socket. If the socket has anything, the port has a turn.
     fn try_turn(
         &mut self,
-        now: Instant,
         key: Key,
         port: &dyn Pollable,
         budget: &mut Budget,
     ) -> Option<TurnResult> {
-        let turned = port.try_turn(now, &*self.clock, budget)?;
+        let (now, turned) = port.try_turn(&*self.clock, budget)?;
         self.turned_at(now, key, port, turned, budget);
         Some(turned)
+    }
+
+    /// Sets the port that the driver polls while it spins. The peers of all others wake it.
+    #[inline]
+    fn set_polled(&mut self, polled: Option<Key>) {
+        if self.polled != polled {
+            self.replace_polled(polled);
+        }
+    }
+
+    #[inline(never)]
+    fn replace_polled(&mut self, polled: Option<Key>) {
+        for (key, is_polled) in [(self.polled, false), (polled, true)] {
+            if let Some(port) = key.and_then(|key| self.port(key)) {
+                port.set_polled(is_polled);
+            }
+        }
+        self.polled = polled;
     }
 
     /// Spins for a moment before the runtime polls other tasks. Polls the transport, and the port
@@ -367,17 +389,20 @@ impl Driver {
             return SpinResult::Nothing;
         };
         let last = self.last_port().filter(|_| !self.engine.copies_block());
-        let result = loop {
-            if self.engine.transport.has_completions() {
-                break SpinResult::Completions;
-            }
-            if let Some((key, port)) = &last {
-                let now = self.clock.now();
-                if self.try_turn(now, *key, &**port, budget).is_some() {
-                    break SpinResult::Bytes;
+        self.set_polled(last.as_ref().map(|(key, _)| *key));
+        let result = 'spin: loop {
+            // A look at the clock takes as long as a look at the port.
+            for _ in 0..4 {
+                if self.engine.transport.has_completions() {
+                    break 'spin SpinResult::Completions;
                 }
+                if let Some((key, port)) = &last
+                    && self.try_turn(*key, &**port, budget).is_some()
+                {
+                    break 'spin SpinResult::Bytes;
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
             if until <= Instant::now() {
                 break SpinResult::Nothing;
             }
@@ -390,6 +415,7 @@ impl Driver {
     /// Makes the runtime poll the driver again at once, if the driver spins.
     fn poll_again(&mut self, active: bool, cx: &mut Context<'_>) {
         if !self.spin.goes_on(active) {
+            self.set_polled(None);
             return;
         }
         // A driver that is polled again anyway need not be woken, which may cost a system call.
@@ -490,7 +516,7 @@ impl ProgressTask for Driver {
         let now = self.clock.now();
         let mut is_due = self.engine.transport.has_completions();
         if let Some((key, port)) = self.last_port()
-            && let Some(turned) = self.try_turn(now, key, &*port, &mut Budget::of_poll(now))
+            && let Some(turned) = self.try_turn(key, &*port, &mut Budget::of_poll(now))
         {
             self.moved = true;
             self.engine.publish_counts(&self.counts);

@@ -476,6 +476,10 @@ impl Link for FaultLink {
         self.inner.localize(parts, transport)
     }
 
+    fn set_polled(&mut self, polled: bool) {
+        self.inner.set_polled(polled);
+    }
+
     fn shrink(&mut self) {
         self.inner.shrink();
     }

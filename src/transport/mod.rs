@@ -452,6 +452,10 @@ pub(crate) trait Link: Send {
         Err(Error::new(ErrorKind::Unsupported, "a link of another kind"))
     }
 
+    /// Begins or ends busy polling by [`Link::try_receive`]. Until its end the peer does not wake
+    /// this side for bytes in shared memory; then the waker is registered, or woken.
+    fn set_polled(&mut self, _polled: bool) {}
+
     /// Frees memory that an idle link does not need.
     fn shrink(&mut self) {}
 

@@ -100,6 +100,8 @@ pub(super) struct StreamLink<S> {
     stream: S,
     /// Set once bytes may go through shared memory.
     local: Option<Box<LocalCarrier>>,
+    /// See [`Link::set_polled`].
+    is_polled: bool,
 }
 
 impl<S: Stream> StreamLink<S> {
@@ -109,6 +111,7 @@ impl<S: Stream> StreamLink<S> {
             io: Submissions::new(ConnPhase::Connecting, local, peer, waker),
             stream,
             local: None,
+            is_polled: false,
         };
         link.poll_connect();
         if link.io.conn != ConnPhase::Connecting {
@@ -123,6 +126,7 @@ impl<S: Stream> StreamLink<S> {
             io: Submissions::new(ConnPhase::Open, local, peer, waker),
             stream,
             local: None,
+            is_polled: false,
         }
     }
 
@@ -347,12 +351,23 @@ impl<S: Stream> Link for StreamLink<S> {
         if self.io.conn != ConnPhase::Open {
             return Err(Error::new(ErrorKind::BadState, "the link is not connected"));
         }
-        let carrier = parts.into_carrier(transport, &self.io.waker)?;
+        let mut carrier = parts.into_carrier(transport, &self.io.waker)?;
+        if self.is_polled {
+            carrier.set_polled(true, &self.io)?;
+        }
         self.stream.localized();
         carrier.open();
         self.local = Some(Box::new(carrier));
         self.io.waker.wake_by_ref();
         Ok(())
+    }
+
+    fn set_polled(&mut self, polled: bool) {
+        self.is_polled = polled;
+        if let Some(local) = &mut self.local {
+            let done = local.set_polled(polled, &self.io);
+            self.break_if(done);
+        }
     }
 
     fn shrink(&mut self) {

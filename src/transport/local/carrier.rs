@@ -9,7 +9,8 @@
 //!
 //! The socket reports that the peer has ended its stream, or is gone: bytes that the peer wrote to
 //! the ring before are received first. A side that finds nothing to read, or no room, sleeps on its
-//! doorbell; the other side rings the doorbell of a sleeping side only.
+//! doorbell; the other side rings the doorbell of a sleeping side only. A reader that is polled
+//! all the time (busy polling) does not sleep.
 
 use std::cell::Cell;
 use std::fmt;
@@ -61,6 +62,7 @@ impl LocalParts {
             peer_bell: self.peer_bell,
             sends: SendPath::Socket,
             receives: ReceivePath::Socket,
+            is_polled: false,
             heard: Cell::new(Heard {
                 written: 0,
                 at: Instant::now(),
@@ -111,6 +113,8 @@ pub(crate) struct LocalCarrier {
     peer_bell: OwnedFd,
     sends: SendPath,
     receives: ReceivePath,
+    /// See [`Link::set_polled`](crate::transport::Link::set_polled).
+    is_polled: bool,
     heard: Cell<Heard>,
 }
 
@@ -288,10 +292,14 @@ impl LocalCarrier {
         self.receives = to;
     }
 
-    /// Registers the waker for bytes in the ring. Returns false if bytes have come meanwhile.
+    /// Registers the waker for bytes in the ring, unless this side is polled. Returns false if
+    /// bytes have come meanwhile.
     fn sleep(&mut self, io: &Submissions) -> Result<bool> {
         // The rest of the socket's bytes comes first, and the socket wakes for them.
         if let ReceivePath::Rest(_) = self.receives {
+            return Ok(true);
+        }
+        if self.is_polled {
             return Ok(true);
         }
         self.own_bell.register();
@@ -302,6 +310,24 @@ impl LocalCarrier {
             return Err(Error::new(ErrorKind::ProtocolViolation, what));
         }
         Ok(sleeps)
+    }
+
+    /// Begins or ends busy polling.
+    ///
+    /// # Errors
+    /// As for [`poll_send`](Self::poll_send).
+    pub(in crate::transport) fn set_polled(
+        &mut self,
+        polled: bool,
+        io: &Submissions,
+    ) -> Result<()> {
+        self.is_polled = polled;
+        if polled {
+            self.reader.awake();
+        } else if io.armed().is_some() && !self.sleep(io)? {
+            io.waker.wake_by_ref();
+        }
+        Ok(())
     }
 
     /// Ends the armed receive with bytes of the ring. Returns false if the ring is empty.

@@ -241,3 +241,57 @@ async fn a_payload_whose_bytes_change_their_way_arrives() {
         }
     }
 }
+
+/// A side that is polled is not rung, and hears of bytes by polling; then it is rung again, and
+/// also hears of what came meanwhile.
+#[tokio::test]
+async fn a_link_that_is_polled_sleeps_only_afterwards() {
+    let worlds = [TestTransport::epoll()].into_iter();
+    for world in worlds.chain(TestTransport::io_uring()) {
+        let world = world.through_rings(LOCAL_RING_LEN);
+        let (mut near, mut far) = world.pair().await;
+        while !near.link.is_local() || !far.link.is_local() {
+            for (from, to) in [(0, 1), (1, 0)] {
+                let ends = [&mut near, &mut far];
+                ends[from].send_all(plain(b"x")).await;
+                assert_eq!(ends[to].receive_staged(1).await, b"x");
+            }
+        }
+        far.link.set_polled(true);
+        far.link.receive(Receive::Stage);
+        assert!(far.link.poll_outcome().is_none());
+        while far.is_woken_soon().await {
+            assert!(far.link.poll_outcome().is_none());
+        }
+        near.send_all(plain(b"polled")).await;
+        assert!(!far.is_woken_soon().await, "nothing rings");
+        assert_staged(far.link.try_receive(), b"polled");
+
+        far.link.receive(Receive::Stage);
+        near.send_all(plain(b"meanwhile")).await;
+        far.link.set_polled(false);
+        assert!(far.is_woken_soon().await);
+        assert_staged(far.link.poll_outcome(), b"meanwhile");
+
+        far.link.receive(Receive::Stage);
+        assert!(far.link.poll_outcome().is_none());
+        while far.is_woken_soon().await {
+            assert!(far.link.poll_outcome().is_none());
+        }
+        near.send_all(plain(b"later")).await;
+        assert!(
+            far.is_woken_soon().await,
+            "{}: it is rung again",
+            world.name
+        );
+        assert_staged(far.link.poll_outcome(), b"later");
+    }
+}
+
+#[track_caller]
+fn assert_staged(outcome: Option<Outcome>, bytes: &[u8]) {
+    match outcome {
+        Some(Outcome::Received(Received::Stage(stage))) => assert_eq!(&*stage, bytes),
+        other => panic!("expected {bytes:?}, found {other:?}"),
+    }
+}

@@ -113,6 +113,14 @@ impl Peer {
         }
     }
 
+    /// True if the link wakes within a moment, or has done so since it was last asked.
+    async fn is_woken_soon(&self) -> bool {
+        let woken = self.waker.notify.notified();
+        tokio::time::timeout(Duration::from_millis(50), woken)
+            .await
+            .is_ok()
+    }
+
     pub(in crate::transport) async fn received(&mut self) -> Received {
         match self.outcome().await {
             Outcome::Received(received) => received,
