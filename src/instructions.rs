@@ -124,7 +124,7 @@ impl Host<()> for UnlimitedHost {
         true
     }
 
-    fn reserve_unasked(&mut self) -> bool {
+    fn reserve_remote_completion(&mut self) -> bool {
         true
     }
 

@@ -245,7 +245,7 @@ pub(crate) const LOCAL_PIECE_LEN: usize = 64 << 10;
 pub(crate) const LOCAL_STEP_MAX: Duration = Duration::from_secs(2);
 /// The side that accepted the connection expects a request for shared memory after the traffic at
 /// which the other side asks, divided by this number.
-pub(crate) const LOCAL_EXPECTS_EARLIER: u64 = 2;
+pub(crate) const LOCAL_ACCEPTOR_TRAFFIC_DIVISOR: u64 = 2;
 /// How long a side pauses if its peer is not ready yet, and how often.
 pub(crate) const LOCAL_PAUSE: Duration = Duration::from_millis(25);
 pub(crate) const LOCAL_PAUSES_MAX: usize = 20;
@@ -543,7 +543,7 @@ mod ring {
     /// Consecutive completions harvested by a thread other than the one that completed them after
     /// which a receive is submitted again. The two system calls of a new receive cost about as much
     /// as two such completions.
-    pub(crate) const RING_STRAYS_MAX: u8 = 8;
+    pub(crate) const RING_FOREIGN_HARVESTS_MAX: u8 = 8;
     /// Bytes in a completion slot at which its receive is stopped. A connection that is not read
     /// holds this much, plus what the kernel adds until the stop.
     pub(crate) const RING_ARRIVED_MAX: usize = 2 * STAGE_SIZE;

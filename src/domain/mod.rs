@@ -530,7 +530,7 @@ impl Domain {
     }
 
     /// Returns a handle that does not keep manual progress going, unlike those of the application.
-    fn without_hand(&self) -> Domain {
+    fn without_progress_guard(&self) -> Domain {
         Domain {
             inner: Arc::clone(&self.inner),
             _progress_guard: None,
@@ -549,7 +549,11 @@ impl Domain {
             .dependents
             .depend(name)
             .ok_or_else(|| Error::new(ErrorKind::BadState, "the domain is closed"))?;
-        Ok(Box::new((dependence, self.without_hand(), counted)))
+        Ok(Box::new((
+            dependence,
+            self.without_progress_guard(),
+            counted,
+        )))
     }
 
     /// As [`Domain::keep`], for an endpoint with these capabilities.
@@ -578,7 +582,7 @@ impl Domain {
     /// Opens an address vector for an endpoint that was given none. It is part of the endpoint, so
     /// a Busy error of the domain names only the endpoint.
     pub(crate) fn internal_vector(&self) -> Result<AddressVector> {
-        let keep = Box::new(self.without_hand());
+        let keep = Box::new(self.without_progress_guard());
         self.vector_builder(Some(keep)).open()
     }
 

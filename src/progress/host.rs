@@ -34,7 +34,7 @@ impl Host<Report> for PortHost<'_> {
         Report::reserve(operation, self.wakes, Some(&self.port.waker))
     }
 
-    fn reserve_unasked(&mut self) -> bool {
+    fn reserve_remote_completion(&mut self) -> bool {
         let slot = self.queue.reserve_or_wake(&self.port.waker);
         slot.map(|slot| self.remote_slots.push_back(CqSlot::new(slot)))
             .is_some()

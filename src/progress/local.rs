@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 
 use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{LOCAL_CONNECTIONS_MAX, LOCAL_EXPECTS_EARLIER};
+use crate::limits::{LOCAL_ACCEPTOR_TRAFFIC_DIVISOR, LOCAL_CONNECTIONS_MAX};
 use crate::log::hold_event;
 use crate::path::{LocalPath, NotLocal, Path};
 use crate::proto::Lifecycle;
@@ -246,7 +246,7 @@ impl Port {
         let after = self.engine.local.after;
         let after = match next {
             NextStep::Ask(_) => after,
-            NextStep::Expect(_) => after / LOCAL_EXPECTS_EARLIER,
+            NextStep::Expect(_) => after / LOCAL_ACCEPTOR_TRAFFIC_DIVISOR,
         };
         let at = state.counts.moves() + after;
         self.set_local(state, LocalState::Quiet { next, at });

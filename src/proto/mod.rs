@@ -62,7 +62,7 @@ pub(crate) trait Host<T> {
 
     /// Reserves a slot for a completion without an operation (remote CQ data). `false`: no slot is
     /// free, and the connection stops reading until [`Connection::resume`] reserves one.
-    fn reserve_unasked(&mut self) -> bool;
+    fn reserve_remote_completion(&mut self) -> bool;
 
     /// Finds the region that a peer's request names, or refuses the access.
     fn resolve(&mut self, request: &AccessRequest) -> Result<crate::buf::RegionUse, Refusal>;

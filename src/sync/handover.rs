@@ -10,16 +10,17 @@
 //!                     end                         the future has read it
 //!   PENDING ─────────────────────────▶ ENDED ──────────────────────────────▶ freed
 //!    │  │ └── accept ──▶ ACCEPTED ──┐  (the future's)
-//!    │  │                           ├── detach ──▶ ALONE ──┐
-//!    │  └───────────────────────────┘                      ├─ dropped by its owner ─▶ freed
-//!    └── abandon ────────────────────────▶ ABANDONED ──────┘
+//!    │  │                           ├── detach ──▶ DETACHED ──┐
+//!    │  └───────────────────────────┘                         ├─ dropped by its owner ─▶ freed
+//!    └── abandon ────────────────────────▶ ABANDONED ─────────┘
 //!
-//!   PENDING, ACCEPTED ── dropped by its owner ──▶ LOST ── the future is dropped ──▶ freed
+//!   PENDING, ACCEPTED ── dropped by its owner ──▶ OWNER_DROPPED ── the future is dropped ──▶ freed
 //! ```
-//! In all states but ENDED and LOST the record belongs to the [`OwnedRecord`]. In PENDING a bit
-//! says which side has the waker: without a bit, the future; with WAITING, either side may take it,
-//! which clears the bit; with CLAIMED the owner has taken it, and is about to end or accept the
-//! record. A future that is polled at that moment wakes its task at once, which polls again.
+//! In all states but ENDED and OWNER_DROPPED the record belongs to the [`OwnedRecord`]. In PENDING
+//! a bit says which side has the waker: without a bit, the future; with WAITING, either side may
+//! take it, which clears the bit; with CLAIMED the owner has taken it, and is about to end or
+//! accept the record. A future that is polled at that moment wakes its task at once, which polls
+//! again.
 
 #![allow(unsafe_code)]
 
@@ -39,9 +40,9 @@ use super::{AtomicUsize, NO_TASK, Ordering, UnsafeCell, WakeList, spin_loop, thr
 const PENDING: usize = 0;
 const ACCEPTED: usize = 1;
 const ENDED: usize = 2;
-const ALONE: usize = 3;
+const DETACHED: usize = 3;
 const ABANDONED: usize = 4;
-const LOST: usize = 5;
+const OWNER_DROPPED: usize = 5;
 /// In PENDING: a waker waits to be taken.
 const WAITING: usize = 8;
 /// In PENDING: the owner has taken the waker.
@@ -89,7 +90,7 @@ impl<V> OwnedRecord<V> {
     /// Makes a record that no future awaits.
     #[inline]
     pub(crate) fn new(record: V) -> Self {
-        OwnedRecord::with_word(record, ALONE)
+        OwnedRecord::with_word(record, DETACHED)
     }
 
     /// Makes a record, and the side that awaits its end.
@@ -130,8 +131,8 @@ impl<V> OwnedRecord<V> {
     pub(crate) fn await_acceptance(&mut self) -> AwaitedRecord<V> {
         // Checked in every build: two futures of one record would both free it.
         let began =
-            (self.word()).compare_exchange(ALONE, PENDING, Ordering::AcqRel, Ordering::Acquire);
-        assert_eq!(began, Ok(ALONE), "no future awaits it");
+            (self.word()).compare_exchange(DETACHED, PENDING, Ordering::AcqRel, Ordering::Acquire);
+        assert_eq!(began, Ok(DETACHED), "no future awaits it");
         AwaitedRecord {
             node: self.node,
             owns: PhantomData,
@@ -233,9 +234,9 @@ impl<V> Drop for OwnedRecord<V> {
             let node = self.node.as_ref();
             node.record.with_mut(|at| (*at).assume_init_drop());
         }
-        match self.word().swap(LOST, Ordering::AcqRel) {
+        match self.word().swap(OWNER_DROPPED, Ordering::AcqRel) {
             // SAFETY: the other side has gone.
-            ALONE | ABANDONED => unsafe { free(self.node) },
+            DETACHED | ABANDONED => unsafe { free(self.node) },
             _ => {}
         }
     }
@@ -269,7 +270,7 @@ impl<V> AwaitedRecord<V> {
         match self.wait(waker, stale) {
             ENDED => Poll::Ready(Err(self.ended_mut())),
             // An accepted record may have ended elsewhere by now.
-            ACCEPTED | LOST => Poll::Ready(Ok(())),
+            ACCEPTED | OWNER_DROPPED => Poll::Ready(Ok(())),
             _ => Poll::Pending,
         }
     }
@@ -333,7 +334,10 @@ impl<V> AwaitedRecord<V> {
 
     /// Returns true once the record has ended, or was accepted.
     pub(crate) fn has_ended(&self) -> bool {
-        matches!(self.word().load(Ordering::Acquire), ENDED | ACCEPTED | LOST)
+        matches!(
+            self.word().load(Ordering::Acquire),
+            ENDED | ACCEPTED | OWNER_DROPPED
+        )
     }
 
     /// Stops awaiting the end. Returns the record if it has ended; otherwise its owner gets
@@ -344,7 +348,7 @@ impl<V> AwaitedRecord<V> {
 
     /// Lets the record go on without its future; returns it if it has ended.
     pub(crate) fn detach(self) -> Option<OwnedRecord<V>> {
-        self.go(ALONE)
+        self.go(DETACHED)
     }
 
     fn go(self, to: usize) -> Option<OwnedRecord<V>> {
@@ -358,10 +362,10 @@ impl<V> AwaitedRecord<V> {
                     node,
                     owns: PhantomData,
                 };
-                held.word().store(ALONE, Ordering::Release);
+                held.word().store(DETACHED, Ordering::Release);
                 Some(held)
             }
-            LOST => {
+            OWNER_DROPPED => {
                 // SAFETY: the other side has gone, and has dropped the record.
                 unsafe { free(node) };
                 None
@@ -393,7 +397,7 @@ impl<V> Drop for AwaitedRecord<V> {
             node: self.node,
             owns: PhantomData,
         };
-        drop(same.go(ALONE));
+        drop(same.go(DETACHED));
     }
 }
 

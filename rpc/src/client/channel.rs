@@ -302,9 +302,9 @@ impl Drop for ChannelInner {
 }
 
 /// Marks the channel as closed on drop, since no other connection will be made.
-struct NoOther(Weak<ChannelInner>);
+struct CloseOnDrop(Weak<ChannelInner>);
 
-impl Drop for NoOther {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         if let Some(channel) = self.0.upgrade() {
             if !channel.is_closed() {
@@ -319,7 +319,7 @@ impl Drop for NoOther {
 
 /// Keeps a channel connected, until the channel or its runtime ends.
 async fn keep_connected(channel: Weak<ChannelInner>) {
-    let _ended = NoOther(Weak::clone(&channel));
+    let _ended = CloseOnDrop(Weak::clone(&channel));
     let Some((hurry, has_tried)) = channel
         .upgrade()
         .map(|it| (Arc::clone(&it.hurry), it.has_tried()))

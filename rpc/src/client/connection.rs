@@ -440,7 +440,7 @@ impl ClientConnection {
         message: &[u8],
         frame: &[u8],
         turn: &mut ReadTurn<Woken>,
-        after: &mut Aftermath,
+        after: &mut FollowUpWork,
     ) -> Result<(), Violation> {
         // Matched in place: frames are large.
         match &Frame::decode(frame) {
@@ -467,7 +467,7 @@ impl ClientConnection {
         state: &mut State,
         frame: &Frame<'_>,
         turn: &mut ReadTurn<Woken>,
-        after: &mut Aftermath,
+        after: &mut FollowUpWork,
     ) -> Result<(), Violation> {
         match *frame {
             Frame::Item(call, item) => {
@@ -568,7 +568,7 @@ pub(crate) struct Woken {
 
 /// Work that follows a message and runs without the lock, in addition to waking callers.
 #[derive(Default)]
-struct Aftermath {
+struct FollowUpWork {
     /// Responses whose bodies must be read.
     fetches: Vec<(CallId, RemoteRegion)>,
     /// Whether the server drains.
@@ -604,7 +604,7 @@ impl Connection for ClientConnection {
 
     /// Wakes callers once the whole message is handled.
     fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn<Woken>) {
-        let mut after = Aftermath::default();
+        let mut after = FollowUpWork::default();
         let (handled, freed) = {
             let state = &mut *self.lock();
             state.read_at = turn.read;

@@ -43,7 +43,7 @@ impl<T> Connection<T> {
             return Err(violation("an acknowledgement that nothing awaits"));
         };
         let Some(op) = self.ops.get_mut(key) else {
-            self.free_leaked_slot();
+            self.free_abandoned_place();
             self.handle_refused(answer);
             return Ok(());
         };
@@ -138,7 +138,7 @@ impl<T> Connection<T> {
         self.awaited_reads.pop_front();
         let answer = refused.map_or(Ok(()), Err);
         let Some(op) = self.ops.get_mut(read.op) else {
-            self.free_leaked_slot();
+            self.free_abandoned_place();
             self.handle_refused(answer);
             return Ok(());
         };

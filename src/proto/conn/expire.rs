@@ -51,7 +51,7 @@ impl<T> Connection<T> {
                     return Withdrawn::Running;
                 };
                 self.tx_context.used += 1;
-                self.tx_context.leaked += 1;
+                self.tx_context.abandoned += 1;
                 payload
             }
         };
@@ -91,12 +91,12 @@ impl<T> Connection<T> {
     }
 
     /// Frees the place that an ended operation has left for its answer, which has come now.
-    pub(super) fn free_leaked_slot(&mut self) {
+    pub(super) fn free_abandoned_place(&mut self) {
         debug_assert!(
-            self.tx_context.leaked > 0,
+            self.tx_context.abandoned > 0,
             "an answer that no operation awaits"
         );
-        self.tx_context.leaked -= 1;
+        self.tx_context.abandoned -= 1;
         self.tx_context.free(1);
     }
 }

@@ -114,12 +114,12 @@ struct ContextQueue {
     size: usize,
     used: usize,
     /// Used places whose operations ended before their answer came.
-    leaked: usize,
+    abandoned: usize,
     backlog: VecDeque<OpKey>,
     /// Room has become free since the backlog was last looked at.
     freed: bool,
     /// The backlog is not looked at any more: after a loss, receives do not wait for room.
-    is_undriven: bool,
+    ignores_backlog: bool,
 }
 
 impl ContextQueue {
@@ -127,10 +127,10 @@ impl ContextQueue {
         ContextQueue {
             size,
             used: 0,
-            leaked: 0,
+            abandoned: 0,
             backlog: VecDeque::new(),
             freed: false,
-            is_undriven: false,
+            ignores_backlog: false,
         }
     }
 
@@ -473,7 +473,7 @@ impl<T> Connection<T> {
                 self.tx.injected.under_way()
             };
             assert_eq!(
-                ops().count() - waiting + queue.leaked + injected,
+                ops().count() - waiting + queue.abandoned + injected,
                 queue.used,
                 "who does not takes room, and so do places left behind"
             );
@@ -490,7 +490,7 @@ impl<T> Connection<T> {
         );
         assert_eq!(
             left + usize::from(is_swallowing),
-            self.tx_context.leaked,
+            self.tx_context.abandoned,
             "an awaited operation is in the table, or has left its place"
         );
         let posted = self

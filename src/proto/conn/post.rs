@@ -173,7 +173,7 @@ impl<T> Connection<T> {
             return Err(self.refuse(key, error));
         }
         if waiting > 0 || !host.reserve(op) {
-            if op.options.wait && !own.context.is_undriven {
+            if op.options.wait && !own.context.ignores_backlog {
                 own.context.backlog.push_back(key);
                 return Ok(key);
             }

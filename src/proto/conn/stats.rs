@@ -20,7 +20,7 @@ impl<T> Connection<T> {
         let credit = self.tx.credit.as_ref().filter(|_| is_connected);
         EndpointStats {
             refusals: self.refusals.stats(),
-            in_flight: context.used - context.leaked,
+            in_flight: context.used - context.abandoned,
             waiting: context.backlog.len(),
             receives: receives.unwrap_or_default(),
             credit_bytes: credit.map_or(0, SendCredit::left),

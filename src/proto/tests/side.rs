@@ -110,7 +110,7 @@ impl Host<u64> for TestHost {
         *token & RESERVED != 0
     }
 
-    fn reserve_unasked(&mut self) -> bool {
+    fn reserve_remote_completion(&mut self) -> bool {
         let taken = self.take_slot();
         self.unasked += usize::from(taken);
         taken

@@ -63,7 +63,7 @@ impl LocalParts {
             sends: SendPath::Socket,
             receives: ReceivePath::Socket,
             is_polled: false,
-            heard: Cell::new(Heard {
+            last_write: Cell::new(LastWrite {
                 written: 0,
                 at: Instant::now(),
             }),
@@ -100,7 +100,7 @@ state_machine! { ReceivePath {
 
 /// The last observed count of bytes that the peer has written to its ring, and when it changed.
 #[derive(Clone, Copy)]
-struct Heard {
+struct LastWrite {
     written: u64,
     at: Instant,
 }
@@ -115,7 +115,7 @@ pub(crate) struct LocalCarrier {
     receives: ReceivePath,
     /// See [`Link::set_polled`](crate::transport::Link::set_polled).
     is_polled: bool,
-    heard: Cell<Heard>,
+    last_write: Cell<LastWrite>,
 }
 
 impl fmt::Debug for LocalCarrier {
@@ -457,10 +457,10 @@ impl LocalCarrier {
     pub(in crate::transport) fn add_stats(&self, stats: LinkStats) -> LinkStats {
         let written = self.reader.written();
         let now = Instant::now();
-        if written != self.heard.get().written {
-            self.heard.set(Heard { written, at: now });
+        if written != self.last_write.get().written {
+            self.last_write.set(LastWrite { written, at: now });
         }
-        let silent = now.saturating_duration_since(self.heard.get().at);
+        let silent = now.saturating_duration_since(self.last_write.get().at);
         let (confirmed, unconfirmed) = self.writer.progress();
         LinkStats {
             silent: stats.silent.min(silent),

@@ -43,7 +43,7 @@ pub(super) struct LinkCompletions {
     pub(super) stage_end: Option<i32>,
     /// Number of consecutive completions of the receive that another thread than the submitting one
     /// harvested.
-    pub(super) strays: u8,
+    pub(super) foreign_harvests: u8,
     pub(super) poll: OpSlot,
     pub(super) polled: Option<i32>,
     /// Received bytes that the link has not taken, in order, before `stage_end`: first the bytes
@@ -94,7 +94,7 @@ impl LinkCompletions {
             read: OpSlot::Idle,
             direct_end: None,
             stage_end: None,
-            strays: 0,
+            foreign_harvests: 0,
             poll: OpSlot::Idle,
             polled: None,
             copied: VecDeque::new(),

@@ -14,8 +14,8 @@ use super::completions::CompletionSlot;
 use super::op::{CANCELLATION, OpKind, OpMemory, WAKE_FD, cancelled};
 use super::ring::State;
 use crate::limits::{
-    RING_ACCEPTED_MAX, RING_ARRIVED_MAX, RING_COMPLETIONS_PER_ROUND, RING_SPARE_MAX,
-    RING_STRAYS_MAX,
+    RING_ACCEPTED_MAX, RING_ARRIVED_MAX, RING_COMPLETIONS_PER_ROUND, RING_FOREIGN_HARVESTS_MAX,
+    RING_SPARE_MAX,
 };
 use crate::slab::Key;
 use crate::transport::{DirectBuffer, SendBatch};
@@ -105,7 +105,7 @@ impl State {
             OpKind::Stage { .. } => {
                 self.complete_stage(ring, owner, ended.is_some(), result, buffer);
                 if let (None, Some(owner)) = (ended, owner) {
-                    self.count_strays(ring, owner, strayed);
+                    self.count_foreign_harvests(ring, owner, strayed);
                 }
             }
             OpKind::Accept => self.complete_accept(ring, owner, ended.is_some(), result),
@@ -241,15 +241,15 @@ impl State {
 
     /// Stops a multishot receive whose completions keep running in another thread than the driving
     /// one. The receive's end wakes the link, which submits a new receive.
-    fn count_strays(&mut self, ring: &IoUring, owner: Key, strayed: bool) {
+    fn count_foreign_harvests(&mut self, ring: &IoUring, owner: Key, strayed: bool) {
         let Some(CompletionSlot::Link(link)) = self.slots.get_mut(owner) else {
             return;
         };
-        link.strays = match strayed {
-            true => link.strays.saturating_add(1),
+        link.foreign_harvests = match strayed {
+            true => link.foreign_harvests.saturating_add(1),
             false => 0,
         };
-        if link.strays >= RING_STRAYS_MAX
+        if link.foreign_harvests >= RING_FOREIGN_HARVESTS_MAX
             && let Some(op) = link.read.cancel()
         {
             self.push_cancel(ring, op);

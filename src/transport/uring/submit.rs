@@ -80,7 +80,7 @@ impl State {
         let op = self.push(ring, owner, fd, kind, memory);
         let link = self.link(owner);
         link.read.start(op);
-        link.strays = 0;
+        link.foreign_harvests = 0;
         op
     }
 

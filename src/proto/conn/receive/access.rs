@@ -49,7 +49,7 @@ impl<T> Connection<T> {
     /// Finishes a placed write: reports it once there is room for its completion, and acknowledges
     /// it.
     pub(super) fn finish_write(&mut self, write: PlacedWrite, host: &mut impl Host<T>) {
-        if write.data.is_some() && !host.reserve_unasked() {
+        if write.data.is_some() && !host.reserve_remote_completion() {
             self.rx.go(ReceiveState::AwaitReport(write));
             return;
         }

@@ -59,7 +59,7 @@ impl<T> Connection<T> {
                     own.end_in_inbox(inbox, message);
                 }
             }
-            PayloadTarget::Read { op } if self.ops.get(op).is_none() => self.free_leaked_slot(),
+            PayloadTarget::Read { op } if self.ops.get(op).is_none() => self.free_abandoned_place(),
             PayloadTarget::Read { op } => {
                 self.put_back(op, payload);
                 self.complete(op, Ok(()), len);
