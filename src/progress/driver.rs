@@ -504,6 +504,8 @@ impl Future for Driver {
                 budget.spend_step();
             }
             if budget.is_spent() || is_more_due {
+                // The port is not polled as long as this lasts.
+                this.set_polled(None);
                 this.yield_to_runtime(cx);
                 return Poll::Pending;
             }

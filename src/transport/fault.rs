@@ -411,7 +411,7 @@ impl Link for FaultLink {
             match outcome {
                 Outcome::Sent { .. } => submitted.send = true,
                 Outcome::Received(_) => submitted.receive = true,
-                Outcome::PeerGone(_) => submitted.watch = true,
+                Outcome::PeerGone(_) => submitted.watch = !submitted.receive,
                 Outcome::Connected | Outcome::Failed(_) => {}
             }
         }

@@ -288,6 +288,33 @@ async fn a_link_that_is_polled_sleeps_only_afterwards() {
     }
 }
 
+/// While a link is polled it does not see that its peer has written to a ring that it has not
+/// begun. The end of polling finds it, and wakes.
+#[tokio::test]
+async fn a_lie_that_is_found_when_polling_ends_is_reported() {
+    let worlds = [TestTransport::epoll()].into_iter();
+    for world in worlds.chain(TestTransport::io_uring()) {
+        let (mut near, _far) = world.pair().await;
+        let [ours, mut theirs] = crate::transport::local::parts_of_len(LOCAL_RING_LEN);
+        near.link.localize(ours, &*world.transport).unwrap();
+        near.link.set_polled(true);
+        near.link.receive(Receive::Stage);
+        assert!(near.link.poll_outcome().is_none());
+        let (what, lie) = crate::transport::local::LIES[0];
+        lie(&mut theirs);
+        assert!(near.link.try_receive().is_none(), "{what}");
+        while near.is_woken_soon().await {}
+        near.link.set_polled(false);
+        assert!(near.is_woken_soon().await, "{}", world.name);
+        match near.link.poll_outcome() {
+            Some(Outcome::Received(Received::Failed { error, .. })) => {
+                assert_eq!(error.kind(), ErrorKind::ProtocolViolation);
+            }
+            other => panic!("expected a failure, found {other:?}"),
+        }
+    }
+}
+
 #[track_caller]
 fn assert_staged(outcome: Option<Outcome>, bytes: &[u8]) {
     match outcome {
