@@ -352,14 +352,16 @@ impl Driver {
         Some((key, self.port(key)?))
     }
 
-    /// Polls the port's socket. If the socket has anything, the port has a turn.
+    /// Polls the port's socket. If the socket has anything, the port has a turn that begins at
+    /// `now`.
     fn try_turn(
         &mut self,
+        now: Instant,
         key: Key,
         port: &dyn Pollable,
         budget: &mut Budget,
     ) -> Option<TurnResult> {
-        let (now, turned) = port.try_turn(&*self.clock, budget)?;
+        let turned = port.try_turn(now, &*self.clock, budget)?;
         self.turned_at(now, key, port, turned, budget);
         Some(turned)
     }
@@ -390,19 +392,17 @@ impl Driver {
         };
         let last = self.last_port().filter(|_| !self.engine.copies_block());
         self.set_polled(last.as_ref().map(|(key, _)| *key));
-        let result = 'spin: loop {
-            // A look at the clock takes as long as a look at the port.
-            for _ in 0..4 {
-                if self.engine.transport.has_completions() {
-                    break 'spin SpinResult::Completions;
-                }
-                if let Some((key, port)) = &last
-                    && self.try_turn(*key, &**port, budget).is_some()
-                {
-                    break 'spin SpinResult::Bytes;
-                }
-                std::hint::spin_loop();
+        let result = loop {
+            if self.engine.transport.has_completions() {
+                break SpinResult::Completions;
             }
+            if let Some((key, port)) = &last {
+                let now = self.clock.now();
+                if self.try_turn(now, *key, &**port, budget).is_some() {
+                    break SpinResult::Bytes;
+                }
+            }
+            std::hint::spin_loop();
             if until <= Instant::now() {
                 break SpinResult::Nothing;
             }
@@ -518,7 +518,7 @@ impl ProgressTask for Driver {
         let now = self.clock.now();
         let mut is_due = self.engine.transport.has_completions();
         if let Some((key, port)) = self.last_port()
-            && let Some(turned) = self.try_turn(key, &*port, &mut Budget::of_poll(now))
+            && let Some(turned) = self.try_turn(now, key, &*port, &mut Budget::of_poll(now))
         {
             self.moved = true;
             self.engine.publish_counts(&self.counts);

@@ -38,9 +38,9 @@ pub(super) trait Pollable: Send + Sync {
     /// kind.
     fn turn(&self, now: Instant, clock: &dyn Clock, budget: &mut Budget) -> TurnResult;
 
-    /// Takes a turn if the socket has anything although the reactor has not reported it ready.
-    /// Returns the time at which the turn began.
-    fn try_turn(&self, _: &dyn Clock, _: &mut Budget) -> Option<(Instant, TurnResult)> {
+    /// Takes a turn that begins now, if the socket has anything although the reactor has not
+    /// reported it ready.
+    fn try_turn(&self, _: Instant, _: &dyn Clock, _: &mut Budget) -> Option<TurnResult> {
         None
     }
 
@@ -86,8 +86,8 @@ impl Pollable for Port {
         self.turn(now, clock, budget)
     }
 
-    fn try_turn(&self, clock: &dyn Clock, budget: &mut Budget) -> Option<(Instant, TurnResult)> {
-        self.try_turn(clock, budget)
+    fn try_turn(&self, now: Instant, clock: &dyn Clock, budget: &mut Budget) -> Option<TurnResult> {
+        self.try_turn(now, clock, budget)
     }
 
     fn set_polled(&self, polled: bool) {

@@ -6,20 +6,11 @@ use std::time::{Duration, Instant};
 use crate::limits::{SPIN_ROUNDS_MAX, SPIN_WINDOW};
 use crate::slab::Key;
 
-/// Until when a driver spins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spinning {
-    No,
-    /// The last poll was active: the time runs from the next poll that is not.
-    Active,
-    Until(Instant),
-}
-
 /// State that a spinning driver keeps from poll to poll.
 pub(super) struct SpinState {
     /// How long the driver spins after the last activity.
     duration: Duration,
-    state: Spinning,
+    until: Option<Instant>,
     /// The port that had the last turn.
     last_port: Option<Key>,
     /// True if the last poll found nothing.
@@ -34,7 +25,7 @@ impl SpinState {
     pub(super) fn new(duration: Duration) -> Self {
         SpinState {
             duration,
-            state: Spinning::No,
+            until: None,
             last_port: None,
             was_idle: false,
             finds_at_once: false,
@@ -54,7 +45,7 @@ impl SpinState {
     /// `None` in the first such poll after one that found something, unless spinning was of use:
     /// the peer, or the task that is to answer, may be waiting for this very processor.
     pub(super) fn window(&self) -> Option<Instant> {
-        if self.state == Spinning::No || !(self.was_idle || self.finds_at_once) {
+        if self.until.is_none() || !(self.was_idle || self.finds_at_once) {
             return None;
         }
         Instant::now().checked_add(SPIN_WINDOW)
@@ -81,24 +72,17 @@ impl SpinState {
         if self.duration.is_zero() {
             return false;
         }
+        // Real time counts, whatever the backend's clock: spinning spends the processor's time.
+        let now = Instant::now();
         self.was_idle = !active;
-        self.state = match self.state {
-            _ if active => Spinning::Active,
-            Spinning::No => Spinning::No,
-            // Real time counts, whatever the backend's clock: spinning spends the processor's time.
-            state => {
-                let now = Instant::now();
-                let until = match state {
-                    Spinning::Until(until) => Some(until),
-                    _ => now.checked_add(self.duration),
-                };
-                match until {
-                    Some(until) if now < until => Spinning::Until(until),
-                    _ => Spinning::No,
-                }
-            }
-        };
-        self.state != Spinning::No
+        if active {
+            self.until = now.checked_add(self.duration);
+        }
+        if self.until.is_some_and(|until| now < until) {
+            return true;
+        }
+        self.until = None;
+        false
     }
 
     /// Yields the processor after a poll that found nothing: the thread that is to send the next
@@ -121,12 +105,11 @@ mod tests {
     fn it_goes_on_for_its_time_after_the_last_activity() {
         let mut spin = SpinState::new(Duration::from_secs(3600));
         assert!(!spin.goes_on(false), "there was no activity yet");
-        assert!(spin.goes_on(true) && spin.goes_on(false) && spin.window().is_some());
+        assert!(spin.goes_on(true) && spin.goes_on(false) && spin.until.is_some());
         let mut spin = SpinState::new(Duration::from_nanos(1));
         spin.goes_on(true);
-        spin.goes_on(false); // The time begins.
         std::thread::sleep(Duration::from_millis(1));
-        assert!(!spin.goes_on(false) && spin.window().is_none());
+        assert!(!spin.goes_on(false) && spin.until.is_none());
         assert!(!SpinState::new(Duration::ZERO).goes_on(true));
     }
 

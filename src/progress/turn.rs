@@ -40,17 +40,15 @@ impl Port {
     /// port stays on the ready list if it is there.
     pub(super) fn try_turn(
         &self,
+        now: Instant,
         clock: &dyn Clock,
         left: &mut Budget,
-    ) -> Option<(Instant, TurnResult)> {
+    ) -> Option<TurnResult> {
         let _entered = self.span.enter();
         let mut state = self.lock("try the link");
         let published = state.published();
         let found = self.try_receive(&mut state);
-        found.then(|| {
-            let now = clock.now();
-            (now, self.turn_of(&mut state, published, now, clock, left))
-        })
+        found.then(|| self.turn_of(&mut state, published, now, clock, left))
     }
 
     /// Takes a turn, which counts as completions what was published since `published`.

@@ -411,10 +411,12 @@ impl Link for FaultLink {
             match outcome {
                 Outcome::Sent { .. } => submitted.send = true,
                 Outcome::Received(_) => submitted.receive = true,
-                Outcome::PeerGone(_) => submitted.watch = !submitted.receive,
+                Outcome::PeerGone(_) => submitted.watch = true,
                 Outcome::Connected | Outcome::Failed(_) => {}
             }
         }
+        // A receive has taken the place of the watch.
+        submitted.watch &= !submitted.receive;
         submitted
     }
 

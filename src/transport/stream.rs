@@ -181,6 +181,8 @@ impl<S: Stream> StreamLink<S> {
         if let Err(error) = done {
             self.stream.abort();
             self.io.break_off(error);
+            // Not every caller polls for the outcomes.
+            self.io.waker.wake_by_ref();
         }
     }
 
@@ -366,9 +368,6 @@ impl<S: Stream> Link for StreamLink<S> {
         self.is_polled = polled;
         if let Some(local) = &mut self.local {
             let done = local.set_polled(polled, &self.io);
-            if done.is_err() {
-                self.io.waker.wake_by_ref(); // The break is the outcome of what is submitted.
-            }
             self.break_if(done);
         }
     }

@@ -68,17 +68,14 @@ impl Pollable for DgramPort {
         }
     }
 
-    fn try_turn(&self, clock: &dyn Clock, left: &mut Budget) -> Option<(Instant, TurnResult)> {
+    fn try_turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> Option<TurnResult> {
         let mut guard = self.lock("try the socket");
         let state = &mut *guard;
         state.socket.as_mut()?.assume_readable();
         let more = self.receive(state);
         let found = more | self.publish(state);
         drop(guard);
-        found.then(|| {
-            let now = clock.now();
-            (now, self.turn(now, clock, left))
-        })
+        found.then(|| self.turn(now, clock, left))
     }
 
     fn begin_close(&self) {

@@ -25,8 +25,8 @@
 //! | `carries_over` | from a reconnection on, until its connection is up |
 //! | `presence` | from Connected on, over reconnections, until the end was delivered |
 //!
-//! Also: a batch is submitted exactly while the machine has handed one out; and a dead peer is a
-//! fault of the connection.
+//! Also: a batch is submitted exactly while the machine has handed one out; the end of a stream is
+//! not watched once the stream has ended; and a dead peer is a fault of the connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -296,6 +296,7 @@ impl PortState {
             && is_rdm_row
             && has_ended == (lifecycle == Lifecycle::Closed)
             && submitted.send == self.machine.is_transmit_out()
+            && (!submitted.watch || self.machine.may_hear_end() || self.machine.fault().is_some())
             && (!self.liveness.machine.is_dead() || self.machine.fault().is_some());
         assert!(
             is_consistent,

@@ -116,14 +116,14 @@ impl<T> Connection<T> {
     /// Returns true while messages are left that came before the connection was lost: a receive for
     /// such a message may have to wait for room, and a later turn admits it.
     pub(crate) fn serves_receives(&self) -> bool {
-        self.fault.is_some() && self.own().is_some_and(|own| own.kept_after_loss() > 0)
+        self.fault.is_some() && self.own().is_some_and(|own| own.served_after_loss() > 0)
     }
 
     /// Returns true once the last message from before the loss has been taken: turns are useless
     /// then.
     pub(crate) fn has_served_receives(&self) -> bool {
         let own = self.own().filter(|own| !own.context.ignores_backlog);
-        self.lifecycle == Lifecycle::Closed && own.is_some_and(|own| own.kept_after_loss() == 0)
+        self.lifecycle == Lifecycle::Closed && own.is_some_and(|own| own.served_after_loss() == 0)
     }
 
     /// Ends the receives that wait for room, since no more turns follow.
@@ -140,7 +140,7 @@ impl<T> Connection<T> {
             return;
         }
         let Some(own) = self.own_mut() else { return };
-        let served = own.kept_after_loss().min(own.context.backlog.len());
+        let served = own.served_after_loss().min(own.context.backlog.len());
         let unserved = own.context.backlog.split_off(served);
         if unserved.is_empty() {
             return;
@@ -214,7 +214,7 @@ impl<T> Connection<T> {
             if is_closed_here {
                 own.matcher.clear();
             }
-            let served = own.kept_after_loss();
+            let served = own.served_after_loss();
             own.context.backlog.truncate(served);
         }
     }

@@ -27,7 +27,7 @@ pub(super) struct OwnReceives {
 impl OwnReceives {
     /// Returns how many of the receives that wait for room keep waiting after a loss: as many as
     /// messages are left for them.
-    pub(super) fn kept_after_loss(&self) -> usize {
+    pub(super) fn served_after_loss(&self) -> usize {
         match self.context.ignores_backlog {
             true => 0,
             false => self.matcher.unexpected_len(),

@@ -95,7 +95,7 @@ impl State {
             return;
         };
         let (kind, owner) = (op.kind, op.owner);
-        let strayed = self.driving.is_some() && op.submitter != self.driving;
+        let is_foreign = self.driving.is_some() && op.submitter != self.driving;
         let ended = match cqueue::more(flags) {
             true => None,
             false => self.ops.remove(key),
@@ -105,7 +105,7 @@ impl State {
             OpKind::Stage { .. } => {
                 self.complete_stage(ring, owner, ended.is_some(), result, buffer);
                 if let (None, Some(owner)) = (ended, owner) {
-                    self.count_foreign_harvests(ring, owner, strayed);
+                    self.count_foreign_harvests(ring, owner, is_foreign);
                 }
             }
             OpKind::Accept => self.complete_accept(ring, owner, ended.is_some(), result),
@@ -241,11 +241,11 @@ impl State {
 
     /// Stops a multishot receive whose completions keep running in another thread than the driving
     /// one. The receive's end wakes the link, which submits a new receive.
-    fn count_foreign_harvests(&mut self, ring: &IoUring, owner: Key, strayed: bool) {
+    fn count_foreign_harvests(&mut self, ring: &IoUring, owner: Key, is_foreign: bool) {
         let Some(CompletionSlot::Link(link)) = self.slots.get_mut(owner) else {
             return;
         };
-        link.foreign_harvests = match strayed {
+        link.foreign_harvests = match is_foreign {
             true => link.foreign_harvests.saturating_add(1),
             false => 0,
         };
