@@ -13,7 +13,7 @@ use crate::common::gone::is_loss;
 use crate::common::{backends, run};
 use crate::unreachable::{MACHINES, Machine};
 use crate::uring::filter::refuse;
-use tokio_fabric::testing::{Net, connect};
+use tokio_fabric::testing::{Net, connect, connect_endpoints};
 use tokio_fabric::{
     Access, Backend, Driver, Endpoint, Error, ErrorKind, Event, Hints, LocalPath, NotLocal, Path,
     limits,
@@ -291,6 +291,67 @@ fn a_stream_without_calls() {
         let calls = reads_and_writes() - before;
         assert!(calls <= MESSAGES / WINDOW * 8, "{calls} calls");
     });
+}
+
+/// Two ends in shared memory, each of a domain whose driver spins for this long.
+async fn spinning_pair(net: &Net, busy: Duration) -> (Endpoint, Endpoint) {
+    let fabric = net.fabric().unwrap();
+    let open = || {
+        let domain = fabric.domain().busy_poll(busy).open().unwrap();
+        domain.endpoint().open().unwrap()
+    };
+    let (a, b) = (open(), open());
+    connect_endpoints(&a, &b, &fabric).await.unwrap();
+    moved(&a, &b).await;
+    (a, b)
+}
+
+/// A driver that spins polls its port, so the peer rings no doorbell.
+#[test]
+fn ends_that_spin_ring_no_doorbells() {
+    for backend in backends() {
+        let name = backend.to_string();
+        alone_with("local::spinning_without_doorbells", &[("BACKEND", &name)]);
+    }
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn spinning_without_doorbells() {
+    const ROUND_TRIPS: usize = 2_000;
+    let backend: Backend = std::env::var("BACKEND").unwrap().parse().unwrap();
+    if backend == Backend::Loopback {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let net = Net::on(backend).local_after(0);
+        let (a, b) = spinning_pair(&net, Duration::from_secs(3600)).await;
+        talk(&a, &b, 100).await.unwrap();
+        let before = reads_and_writes();
+        talk(&a, &b, ROUND_TRIPS).await.unwrap();
+        let calls = reads_and_writes() - before;
+        assert!(calls < ROUND_TRIPS / 10, "{calls} calls");
+    });
+}
+
+/// A driver that has stopped spinning sleeps, and its peer wakes it.
+#[test]
+fn ends_that_have_stopped_spinning_are_rung_again() {
+    for backend in backends() {
+        if backend == Backend::Loopback {
+            continue;
+        }
+        run(0, Net::on(backend).local_after(0), &|net: Net| async move {
+            let (a, b) = spinning_pair(&net, Duration::from_micros(200)).await;
+            for _ in 0..50 {
+                talk(&a, &b, 5).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        });
+    }
 }
 
 /// Calls of this process that read or write a file, as the system counts them.
