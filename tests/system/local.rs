@@ -198,6 +198,43 @@ fn peers_of_a_connectionless_endpoint_move_too() {
     });
 }
 
+/// The handlers of an application's signals run on whichever thread the system chooses, also on one
+/// that sets up shared memory.
+#[test]
+fn signals_keep_no_connection_from_shared_memory() {
+    alone_with("local::while_signals_come", &[]);
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn while_signals_come() {
+    extern "C" fn ignore(_signal: libc::c_int) {}
+    let handler = ignore as extern "C" fn(libc::c_int);
+    // SAFETY: all zeros is an action without flags (no SA_RESTART), and the handler does nothing.
+    let set = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as libc::sighandler_t;
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut())
+    };
+    assert_eq!(set, 0);
+    std::thread::spawn(|| {
+        loop {
+            for thread in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+                let thread: i32 = thread.file_name().to_str().unwrap().parse().unwrap();
+                // SAFETY: it passes numbers only; a thread that has ended is an error.
+                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    });
+    on_every_way(|net| async move {
+        for _ in 0..5 {
+            let (a, b) = net.pair().await.unwrap();
+            moved(&a, &b).await;
+        }
+    });
+}
+
 /// A process that gets no memory to share, or no doorbell, stays on the network and says why.
 #[test]
 fn a_connection_without_memory_or_doorbells_stays_on_the_network() {

@@ -24,6 +24,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -132,7 +133,8 @@ pub(crate) fn meet(offer: &LocalOffer, is_wanted: impl Fn() -> bool) -> Result<O
 fn try_to_meet(offer: &LocalOffer) -> Result<Option<LocalParts>> {
     let socket = unix_socket()?;
     let address = address_of(&offer.name)?;
-    connect(&socket, &address).map_err(|error| os_error(error, "meeting the peer"))?;
+    let connected = uninterrupted(|| connect(&socket, &address));
+    connected.map_err(|error| os_error(error, "meeting the peer"))?;
     set_limits(&socket)?;
     check_user(&socket)?;
     let own_bell = make_bell()?;
@@ -228,6 +230,7 @@ impl Acceptor {
                         tracing::debug!(%error, "a peer of this host got no shared memory");
                     }
                 }
+                Err(Errno::INTR) => {}
                 // A lack of descriptors, which is temporary.
                 Err(_) => std::thread::park_timeout(LOCAL_STEP_MAX),
             }
@@ -358,6 +361,18 @@ fn check_bell(bell: &OwnedFd) -> Result<()> {
     }
 }
 
+/// Repeats a call that a signal has interrupted, within the time limit of a step: the system does
+/// not restart calls on sockets with time limits.
+fn uninterrupted<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match call() {
+            Err(Errno::INTR) if begun.elapsed() < LOCAL_STEP_MAX => {}
+            done => return done,
+        }
+    }
+}
+
 /// Sends a message, with descriptors.
 fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -365,12 +380,8 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Resul
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
-    let sent = sendmsg(
-        socket,
-        &[IoSlice::new(bytes)],
-        &mut ancillary,
-        SendFlags::NOSIGNAL,
-    );
+    let bytes = [IoSlice::new(bytes)];
+    let sent = uninterrupted(|| sendmsg(socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL));
     sent.map(drop)
         .map_err(|error| os_error(error, "sending to a peer of this host"))
 }
@@ -380,12 +391,10 @@ fn receive<const N: usize>(socket: &OwnedFd) -> Result<([u8; N], Vec<OwnedFd>)> 
     let mut bytes = [0; N];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    );
+    let received = uninterrupted(|| {
+        let mut into = [IoSliceMut::new(&mut bytes)];
+        recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    });
     let received = received.map_err(|error| os_error(error, "waiting for a peer of this host"))?;
     let mut descriptors = Vec::new();
     for message in ancillary.drain() {
