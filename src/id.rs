@@ -57,6 +57,9 @@ context_from!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 pub struct EndpointId(NonZeroU64);
 
 impl EndpointId {
+    /// An id that no endpoint has.
+    pub(crate) const LAST: EndpointId = EndpointId(NonZeroU64::MAX);
+
     pub(crate) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let value = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -66,11 +69,6 @@ impl EndpointId {
     /// Returns the id as a number, which is unique too.
     pub(crate) fn number(self) -> u64 {
         self.0.get()
-    }
-
-    /// Returns the endpoint with this number; `None` for 0.
-    pub(crate) fn of_number(number: u64) -> Option<Self> {
-        NonZeroU64::new(number).map(EndpointId)
     }
 }
 

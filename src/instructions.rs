@@ -74,7 +74,7 @@ impl Matching {
             total_bytes: 1 << 20,
             peer_bytes: 1 << 20,
         });
-        matcher.attach(ConnectionId(1), SourceId(1));
+        matcher.attach(ConnectionId::numbered(1), SourceId(1));
         let mut matching = Matching { matcher, next: 0 };
         for tag in 0..1000 {
             matching.post(tag);
@@ -98,7 +98,7 @@ impl Matching {
         self.next += 7;
         let mut arrival = Arrival {
             source: SourceId(1),
-            connection: ConnectionId(1),
+            connection: ConnectionId::numbered(1),
             kind: MessageKind::Tagged { tag },
             len: 0,
             data: None,
@@ -269,7 +269,7 @@ impl SteppedConnection {
     pub fn of_peer() -> Self {
         let ids = ConnIds {
             source: SourceId(1),
-            connection: ConnectionId(1),
+            connection: ConnectionId::numbered(1),
         };
         let peering = RdmParams {
             shared: SharedParams {

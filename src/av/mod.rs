@@ -506,6 +506,11 @@ impl AddressVector {
         self.inner.store.removals()
     }
 
+    /// Returns whether the other is a handle of the same vector.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Returns the socket address of this peer, for an endpoint whose peers have no contexts.
     pub(crate) fn socket_addr(&self, addr: FabricAddr) -> Result<SocketAddr> {
         match self.peer_addr(addr)? {

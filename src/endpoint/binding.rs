@@ -7,14 +7,14 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
-use crate::info::{AuthKey, EndpointType, OpFlags, SideCaps, TrafficClass};
+use crate::info::{AuthKey, ContextCount, EndpointType, OpFlags, SideCaps, TrafficClass};
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{CounterSet, ExtensionConfig, PortSizes, SendOrder};
 use crate::transport::TrafficMark;
 
-use super::OnRefusal;
 use super::common::Common;
 use super::defaults::{Defaults, SelectiveQueues};
+use super::{OnRefusal, SharedReceiveContext};
 
 /// The settings that builders of all kinds of endpoints have in common.
 #[derive(Debug)]
@@ -108,6 +108,48 @@ impl Binding {
             refusals_max: self.on_refusal.refusals_max()?,
             ..self.extension.clone()
         })
+    }
+
+    /// Binds an endpoint of this kind to the counter and the queue of the receives that it shares,
+    /// if it shares any.
+    pub(super) fn bind_receives(
+        &mut self,
+        receives: Option<&SharedReceiveContext>,
+        kind: EndpointType,
+    ) -> Result<()> {
+        let invalid = |what| Err(Error::new(ErrorKind::InvalidArgument, what));
+        let Some(receives) = receives else {
+            return match self.domain.info().endpoint.rx_ctx_cnt {
+                ContextCount::Shared if self.domain.info().endpoint.endpoint_type == kind => {
+                    invalid(
+                        "receive_context: the domain's Info has endpoints share theirs \
+                         (FI_SHARED_CONTEXT), give it one",
+                    )
+                }
+                _ => Ok(()),
+            };
+        };
+        if receives.is_connectionless() != (kind == EndpointType::Rdm) {
+            return invalid(match kind {
+                EndpointType::Rdm => {
+                    "receive_context: it is for connected endpoints, see Domain::rdm_receive_context"
+                }
+                _ => {
+                    "receive_context: it is for connectionless endpoints, see \
+                      Domain::receive_context"
+                }
+            });
+        }
+        if self.counters.receive.is_some() {
+            return invalid(
+                "receive_counter: receives are the receive context's, whose counter counts them",
+            );
+        }
+        // The receive context counts; the counter is bound so that awaiting it drives the endpoint.
+        self.counters.receive = receives.receive_counter().cloned();
+        let queue = &mut self.receive_queue;
+        queue.get_or_insert_with(|| receives.receive_queue().clone());
+        Ok(())
     }
 
     /// Returns the mark of the packets that the endpoint sends.

@@ -6,7 +6,7 @@ use crate::domain::Domain;
 use crate::eq::EventQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
-use crate::info::{Caps, ContextCount, EndpointType};
+use crate::info::{Caps, EndpointType};
 use crate::progress::{Bindings, Port};
 
 use super::binding::{Binding, binding_setters, endpoint_name};
@@ -110,15 +110,7 @@ impl EndpointBuilder {
             receives,
         } = self;
         let extension = binding.judged()?;
-        match &receives {
-            Some(receives) => bind_receives(&mut binding, receives)?,
-            None if binding.domain.info().endpoint.rx_ctx_cnt == ContextCount::Shared => {
-                let what = "receive_context: the domain's Info has endpoints share theirs \
-                            (FI_SHARED_CONTEXT), give it one";
-                return Err(Error::new(ErrorKind::InvalidArgument, what));
-            }
-            None => {}
-        }
+        binding.bind_receives(receives.as_ref(), EndpointType::Msg)?;
         let (sizes, context) = (binding.sizes, binding.context);
         let traffic = binding.traffic()?;
         let counters = binding.counters.clone();
@@ -175,17 +167,4 @@ impl EndpointBuilder {
             }),
         })
     }
-}
-
-/// Binds an endpoint to the counter and the queue of the receives that it shares.
-fn bind_receives(binding: &mut Binding, receives: &SharedReceiveContext) -> Result<()> {
-    if binding.counters.receive.is_some() {
-        let what = "receive_counter: receives are the receive context's, whose counter counts them";
-        return Err(Error::new(ErrorKind::InvalidArgument, what));
-    }
-    // The receive context counts; the counter is bound so that awaiting it drives the endpoint.
-    binding.counters.receive = receives.receive_counter().cloned();
-    let queue = &mut binding.receive_queue;
-    queue.get_or_insert_with(|| receives.receive_queue().clone());
-    Ok(())
 }

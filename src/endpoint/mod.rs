@@ -24,6 +24,7 @@ mod region;
 mod remote;
 mod rma;
 mod shared;
+mod sources;
 mod tagged;
 mod target;
 

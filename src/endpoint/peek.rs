@@ -1,10 +1,11 @@
 //! Looks at messages that arrived before their receive (`FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`;
-//! `fi_tagged(3)`, `fi_msg(3)`), at a connectionless endpoint or at connected endpoints that share
-//! a receive context.
+//! `fi_tagged(3)`, `fi_msg(3)`), at a connectionless endpoint or at endpoints that share a receive
+//! context.
 
 use std::fmt;
 use std::future::{IntoFuture, Ready, ready};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -18,6 +19,7 @@ use crate::proto::{Arrival, MatchCriteria};
 use super::common::Common;
 use super::kind::RecvClaimedKind;
 use super::post::Posting;
+use super::sources::SourceNames;
 use super::target::{PostTarget, Scope, Selector};
 use super::{RdmEndpoint, SharedReceiveContext};
 
@@ -45,6 +47,15 @@ impl RdmEndpoint {
 }
 
 impl SharedReceiveContext {
+    /// Looks for the first message with this tag that arrived before its receive, of any endpoint
+    /// that shares the context. Otherwise as [`RdmEndpoint::peek_tagged`].
+    pub fn peek_tagged(&self, tag: u64) -> Peek {
+        Peek {
+            store: MessageStore::Shared(self.clone()),
+            selector: Selector::any(MatchCriteria::Tagged { tag, ignore: 0 }),
+        }
+    }
+
     /// Looks for the first message that arrived before its receive, of any endpoint that shares the
     /// context: the one that [`recv`](Self::recv) would get. Awaiting it describes the message and
     /// leaves the message where it is; [`Peek`] has other forms.
@@ -68,6 +79,13 @@ impl MessageStore {
         match self {
             MessageStore::Rdm(endpoint) => &endpoint.inner.common,
             MessageStore::Shared(context) => &context.inner.common,
+        }
+    }
+
+    fn names(&self) -> Option<&Arc<SourceNames>> {
+        match self {
+            MessageStore::Rdm(endpoint) => Some(&endpoint.inner.names),
+            MessageStore::Shared(context) => context.inner.names.as_ref(),
         }
     }
 
@@ -97,18 +115,16 @@ impl MessageStore {
     }
 
     fn info(&self, arrival: &Arrival) -> MessageInfo {
-        let (source, endpoint) = match self {
-            MessageStore::Rdm(it) => (it.inner.source_name(arrival.source.0), None),
-            MessageStore::Shared(_) => {
-                let endpoint = EndpointId::of_number(arrival.connection.0);
-                (SourceName::default(), endpoint)
-            }
-        };
+        let named = self.names().map(|it| it.reported_name(arrival.source));
         let SourceName {
             address,
             fabric,
             user_id,
-        } = source;
+        } = named.unwrap_or_default();
+        let endpoint = match self {
+            MessageStore::Rdm(_) => None,
+            MessageStore::Shared(_) => Some(arrival.connection.endpoint),
+        };
         MessageInfo {
             len: arrival.len,
             tag: arrival.kind.tag(),
@@ -127,11 +143,7 @@ impl MessageStore {
         flags: CompletionFlags,
         found: Option<&Arrival>,
     ) -> Completion {
-        let of_connection = match self {
-            MessageStore::Rdm(_) => None,
-            MessageStore::Shared(_) => found.and_then(|it| EndpointId::of_number(it.connection.0)),
-        };
-        let endpoint = of_connection.unwrap_or(self.common().id);
+        let endpoint = found.map_or(self.common().id, |it| it.connection.endpoint);
         let mut completion = Completion::new(endpoint, context, OperationKind::Receive, flags);
         let Some(arrival) = found else {
             return completion.with_error(CompletionError::new(no_message()));
@@ -143,11 +155,7 @@ impl MessageStore {
         if let Some(data) = arrival.data {
             completion = completion.with_data(data);
         }
-        let source = match self {
-            MessageStore::Rdm(endpoint) => endpoint.source(arrival.source),
-            MessageStore::Shared(_) => None,
-        };
-        match source {
+        match self.names().and_then(|it| it.source(arrival.source)) {
             Some(source) => completion.with_source(source),
             None => completion,
         }

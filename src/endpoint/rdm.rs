@@ -5,31 +5,32 @@ mod opening;
 mod peer_keys;
 mod ports;
 mod scalable;
-mod sources;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::av::{self, AddressVector};
 use crate::buf::Payload;
-use crate::cq::{CompletionQueue, Source, SourceName, Sources};
+use crate::cq::{CompletionQueue, SourceName};
 use crate::domain::Domain;
-use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId, reaches};
 use crate::info::Caps;
 use crate::limits::RDM_POST_ATTEMPTS;
 use crate::path::{NotLocal, Path};
 use crate::progress::{
-    AwaitedOp, CloseWatch, OpRecord, PeerReader, Port, PostedOp, Rdm, ReceiveContext,
-    ReceiveSelector, Report,
+    CloseWatch, OpRecord, PeerReader, Port, PostedOp, Rdm, ReceiveContext, ReceiveSelector,
 };
-use crate::proto::{MatchCriteria, OpEnd, OpKey, SourceId, Withdrawn};
+use crate::proto::{OpEnd, SourceId};
 use crate::stats::{EndpointStats, ListenerStats};
 use crate::sync::await_driving;
 
+use super::SharedReceiveContext;
 use super::common::Common;
+use super::sources::SourceNames;
 use super::target::{
-    OpOwner, PostEndpoint, PostResult, Scope, Selector, cancel_named, post_claimed, post_receive,
+    OpOwner, PostEndpoint, PostResult, Scope, Selector, cancel_named, free_min, post_claimed,
+    post_receive,
 };
 use ports::Ports;
 
@@ -85,11 +86,10 @@ pub struct RdmEndpoint {
 pub(super) struct Inner {
     rdm: Arc<Rdm>,
     pub(super) receives: Arc<ReceiveContext>,
-    vector: AddressVector,
+    /// The context that the receives are of, if the endpoint shares one.
+    shared: Option<SharedReceiveContext>,
     ports: Ports,
-    sources: Arc<dyn Sources>,
-    /// Whether completions of receives name the sender (`FI_SOURCE`).
-    tells_sources: bool,
+    pub(super) names: Arc<SourceNames>,
     /// The authorization keys of the peers, if peers have keys of their own.
     key_names: Box<[AuthKeyAddr]>,
     /// Bytes that a buffer for several messages keeps free for the next one
@@ -111,8 +111,7 @@ impl PostEndpoint for Inner {
             }
             Scope::Receives(selector) => match self.resolve_selector(selector) {
                 Ok(resolved) => {
-                    let takes_many = self.takes_many(&selector, &operation);
-                    let free_min = selector.free_min.or(takes_many.then_some(self.free_min));
+                    let free_min = free_min(&self.common, &selector, &operation, self.free_min);
                     post_receive(&self.receives, resolved, free_min, operation)
                 }
                 Err(error) => Err((error, operation.take_payload())),
@@ -123,7 +122,7 @@ impl PostEndpoint for Inner {
     }
 
     fn own_operations(&self) -> &dyn OpOwner {
-        self
+        &*self.receives
     }
 
     fn port_named(&self, name: u64) -> Option<Arc<Port>> {
@@ -136,28 +135,7 @@ impl PostEndpoint for Inner {
     }
 
     fn source_name(&self, end: &OpEnd) -> Option<SourceName> {
-        end.source().map(|source| self.source_name(source.0))
-    }
-}
-
-/// Owns the receives.
-impl OpOwner for Inner {
-    fn phase(&self, key: OpKey) -> Phase {
-        self.receives.phase(key)
-    }
-
-    fn cancel(&self, key: OpKey) -> Withdrawn {
-        self.receives.cancel(key)
-    }
-
-    /// On return the receive's message is back in its place, or will be as soon as the whole
-    /// message has arrived.
-    fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
-        self.receives.withdraw(key, awaited);
-    }
-
-    fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
-        self.receives.withdraw_waiting(key, awaited);
+        Some(self.names.reported_name(end.source()?))
     }
 }
 
@@ -191,7 +169,7 @@ impl RdmEndpoint {
 
     /// The address vector it is bound to (`fi_ep_bind`).
     pub fn address_vector(&self) -> &AddressVector {
-        &self.inner.vector
+        &self.inner.names.vector
     }
 
     /// The queue for this endpoint's receive completions and for those without a posted operation:
@@ -201,14 +179,20 @@ impl RdmEndpoint {
         &self.inner.common.receive_queue
     }
 
-    /// Bytes of unexpected messages from all peers that are currently kept, each with its overhead.
+    /// Bytes of unexpected messages from all peers that are currently kept, each with its overhead;
+    /// if the endpoint shares a receive context, those of all its endpoints.
     pub fn unexpected_bytes(&self) -> usize {
         self.inner.receives.unexpected_bytes()
     }
 
-    /// Statistics over all connections: completed and outstanding operations.
+    /// Statistics over all connections: completed and outstanding operations. Receives that the
+    /// endpoint shares are among the
+    /// [context's](crate::ep::SharedReceiveContext::stats) until they have got a message.
     pub fn stats(&self) -> EndpointStats {
         let mut stats = self.inner.rdm.stats();
+        if self.inner.shared.is_some() {
+            return stats;
+        }
         let here = self.inner.receives.stats();
         stats.receives = here.receives;
         stats.operations.receives.add(&here.ended);
@@ -270,7 +254,7 @@ impl RdmEndpoint {
     #[doc(alias = "fi_av_insert")]
     pub fn insert(&self, address: SocketAddr) -> Result<FabricAddr> {
         use ErrorKind::{AccessDenied, AddressInUse};
-        let vector = &self.inner.vector;
+        let vector = &self.inner.names.vector;
         match vector.insert(address).now() {
             // The vector may have the address already, even if it is read-only.
             Err(error) if matches!(error.kind(), AddressInUse | AccessDenied) => {
@@ -295,7 +279,7 @@ impl RdmEndpoint {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an address that was removed or belongs to another vector.
     pub fn cancel_all(&self, peer: FabricAddr) -> Result<usize> {
-        let peer = self.inner.vector.peer_addr(peer)?;
+        let peer = self.inner.names.vector.peer_addr(peer)?;
         Ok(match self.inner.rdm.port_of(peer) {
             Some(port) => port.cancel_all(),
             None => 0,
@@ -309,7 +293,7 @@ impl RdmEndpoint {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument): the address vector does
     /// not have the peer.
     pub fn path(&self, peer: FabricAddr) -> Result<Path> {
-        let peer = self.inner.vector.peer_addr(peer)?;
+        let peer = self.inner.names.vector.peer_addr(peer)?;
         let port = self.inner.rdm.port_of(peer);
         Ok(port.map_or(Path::Network(NotLocal::NotConnected), |it| it.path()))
     }
@@ -321,7 +305,7 @@ impl RdmEndpoint {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an address that was removed or belongs to another vector.
     pub fn disconnect(&self, peer: FabricAddr) -> Result<()> {
-        let peer = self.inner.vector.peer_addr(peer)?;
+        let peer = self.inner.names.vector.peer_addr(peer)?;
         self.inner.rdm.disconnect(peer);
         Ok(())
     }
@@ -352,22 +336,9 @@ impl RdmEndpoint {
     pub(super) fn is_closing(&self) -> bool {
         self.inner.rdm.is_closing()
     }
-
-    /// Returns the sender as completions name it, or `None` if completions name no senders.
-    pub(super) fn source(&self, source: SourceId) -> Option<Source> {
-        let sources = self.inner.tells_sources.then_some(&self.inner.sources)?;
-        Some(Source::Numbered(source.0, Arc::clone(sources)))
-    }
 }
 
 impl Inner {
-    pub(super) fn source_name(&self, number: u64) -> SourceName {
-        match self.tells_sources {
-            true => self.sources.name(number),
-            false => SourceName::default(),
-        }
-    }
-
     /// Posts to a peer, over the existing connection or a new one. A connection that is just ending
     /// refuses the post without any effect, and the post goes to the next connection.
     fn post_to(
@@ -392,16 +363,6 @@ impl Inner {
         }
     }
 
-    /// Returns whether the endpoint's default flags make a receive a buffer for several messages. A
-    /// receive with a future takes only one, because it ends with its message.
-    fn takes_many(&self, selector: &Selector, operation: &OpRecord) -> bool {
-        let memory = operation.payload.as_ref();
-        self.common.defaults.multi_recv
-            && matches!(selector.wanted, MatchCriteria::Message)
-            && matches!(operation.token, Report::Queue { .. })
-            && !memory.is_some_and(Payload::is_on_arrival)
-    }
-
     /// Resolves a selector for the receives.
     pub(super) fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
         let Selector {
@@ -410,9 +371,13 @@ impl Inner {
             key,
             ..
         } = selector;
+        if self.shared.is_some() {
+            let what = "receives are posted to the receive context that the endpoint shares";
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
         let source = match (source, key) {
             (None, None) => None,
-            (Some(peer), None) => Some(self.rdm.source_of(self.vector.peer_addr(peer)?)?),
+            (Some(peer), None) => Some(self.rdm.source_of(self.names.vector.peer_addr(peer)?)?),
             (None, Some(key)) => Some(self.all_of_key(key)?),
             (Some(_), Some(_)) => {
                 let what = "from_key: the receive is for one peer already";
@@ -436,11 +401,11 @@ impl Inner {
     /// Returns the peer's port, by one table access if there was a post to the peer before.
     fn port_to(&self, peer: FabricAddr) -> Result<Arc<Port>> {
         // Read first: if an address is removed from now on, the next post looks it up again.
-        let removals = self.vector.removals();
+        let removals = self.names.vector.removals();
         if let Some(port) = removals.and_then(|removals| self.ports.get(peer, removals)) {
             return Ok(port);
         }
-        let address = self.vector.peer_addr(peer)?;
+        let address = self.names.vector.peer_addr(peer)?;
         if address.context > 0 {
             self.common.caps.check(Caps::NAMED_RX_CTX)?;
         }
@@ -458,7 +423,7 @@ impl Inner {
 
     /// Returns whether the caller must get another port, because this port's connection is ending.
     fn forget_ended(&self, peer: FabricAddr, port: &Arc<Port>) -> bool {
-        let is_known = self.vector.peer_addr(peer).is_ok();
+        let is_known = self.names.vector.peer_addr(peer).is_ok();
         let moved = is_known && port.is_superseded();
         if moved {
             self.ports.forget(peer);

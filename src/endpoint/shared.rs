@@ -1,4 +1,4 @@
-//! Receive contexts that connected endpoints share (`fi_srx_context`; `fi_endpoint(3)`).
+//! Receive contexts that endpoints share (`fi_srx_context`; `fi_endpoint(3)`).
 
 mod builder;
 
@@ -9,29 +9,32 @@ use bytes::Bytes;
 
 use crate::buf::{IoBufMut, IoBufsMut};
 use crate::cntr::Counter;
-use crate::cq::CompletionQueue;
+use crate::cq::{CompletionQueue, SourceName};
 use crate::domain::Domain;
-use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, OperationId};
-use crate::progress::{AwaitedOp, OpRecord, ReceiveSelector, SharedContext};
-use crate::proto::{MatchCriteria, OpEnd, OpKey, Withdrawn};
+use crate::progress::{OpRecord, ReceiveSelector, SharedContext};
+use crate::proto::{MatchCriteria, OpEnd};
 use crate::stats::ReceiveContextStats;
 use crate::sync::{Dependence, Dependents, DomainScope, ProgressList};
 
 use super::common::Common;
+use super::sources::SourceNames;
 use super::target::{
-    OpOwner, PostEndpoint, PostResult, PostTarget, Scope, Selector, cancel_named, post_claimed,
-    post_receive,
+    OpOwner, PostEndpoint, PostResult, PostTarget, Scope, Selector, cancel_named, free_min,
+    post_claimed, post_receive,
 };
-use super::{MultiRecv, Recv};
+use super::{MultiRecv, RecvFrom, RecvTagged};
 
 pub use builder::SharedReceiveContextBuilder;
 
-/// Receives that connected endpoints share (`fi_srx_context`, `struct fid_ep`).
+/// Receives that endpoints share (`fi_srx_context`, `struct fid_ep`): connected endpoints
+/// ([`Domain::receive_context`]) or connectionless ones ([`Domain::rdm_receive_context`]).
 ///
-/// A receive posted to the context takes the next message of any endpoint that was [opened with
-/// it](crate::ep::EndpointBuilder::receive_context). A server with ten thousand mostly idle
-/// connections then needs a few hundred posted receives instead of ten thousand; with
+/// A receive posted to the context takes the next message of any endpoint that was opened with it
+/// ([connected](crate::ep::EndpointBuilder::receive_context),
+/// [connectionless](crate::rdm::RdmEndpointBuilder::receive_context)). A server with ten thousand
+/// mostly idle connections then needs a few hundred posted receives instead of ten thousand; with
 /// [`multi_recv`](Self::multi_recv) one post even serves many small messages.
 ///
 /// Messages of one connection are matched in the order in which they were sent, and a receive takes
@@ -39,6 +42,10 @@ pub use builder::SharedReceiveContextBuilder;
 /// message ([`Completion::endpoint`](crate::Completion::endpoint)), and an awaited receive says so
 /// in [`Received::endpoint`](crate::op::Received::endpoint). If a connection is lost in the middle
 /// of a message, the receive that was being filled is posted again, in its old place.
+///
+/// Connectionless endpoints of a context have one address vector. A receive can be restricted to
+/// one peer ([`from`](crate::op::Posting::from)), whose messages it then takes to whichever
+/// endpoint they come, and [`Received::source`](crate::op::Received::source) contains the sender.
 ///
 /// Messages that arrive before a receive are buffered within a
 /// [budget](SharedReceiveContextBuilder::unexpected_bytes) for all connections and one for each.
@@ -91,6 +98,8 @@ pub(super) struct ContextInner {
     /// (`FI_OPT_MIN_MULTI_RECV`).
     free_min: usize,
     receive_counter: Option<Counter>,
+    /// The names of the senders; `None` if connected endpoints share the context.
+    pub(super) names: Option<Arc<SourceNames>>,
     pub(super) common: Common,
 }
 
@@ -103,7 +112,10 @@ impl PostEndpoint for ContextInner {
         let receives = self.context.receives();
         match scope {
             Scope::Receives(selector) => match self.resolve_selector(selector) {
-                Ok(resolved) => post_receive(receives, resolved, selector.free_min, operation),
+                Ok(resolved) => {
+                    let free_min = free_min(&self.common, &selector, &operation, self.free_min);
+                    post_receive(receives, resolved, free_min, operation)
+                }
                 Err(error) => Err((error, operation.take_payload())),
             },
             Scope::Claimed(claim) => post_claimed(receives, claim, operation),
@@ -114,7 +126,7 @@ impl PostEndpoint for ContextInner {
     }
 
     fn own_operations(&self) -> &dyn OpOwner {
-        self
+        &**self.context.receives()
     }
 
     fn readers_drive(&self) -> Option<&ProgressList> {
@@ -126,27 +138,11 @@ impl PostEndpoint for ContextInner {
     }
 
     fn endpoint_of(&self, end: &OpEnd) -> Option<EndpointId> {
-        EndpointId::of_number(end.connection()?.0)
-    }
-}
-
-impl OpOwner for ContextInner {
-    fn phase(&self, key: OpKey) -> Phase {
-        self.context.receives().phase(key)
+        Some(end.connection()?.endpoint)
     }
 
-    fn cancel(&self, key: OpKey) -> Withdrawn {
-        self.context.receives().cancel(key)
-    }
-
-    /// On return the receive's message is back in its place, or will be as soon as the whole
-    /// message has arrived.
-    fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
-        self.context.receives().withdraw(key, awaited);
-    }
-
-    fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
-        self.context.receives().withdraw_waiting(key, awaited);
+    fn source_name(&self, end: &OpEnd) -> Option<SourceName> {
+        Some(self.names.as_ref()?.reported_name(end.source()?))
     }
 }
 
@@ -168,14 +164,30 @@ impl ContextInner {
 
     /// Resolves a selector for the receives.
     pub(super) fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
-        if selector.source.is_some() || selector.key.is_some() {
-            let what = "from: receives that endpoints share take the messages of all of them";
+        let Selector {
+            wanted,
+            source,
+            key,
+            ..
+        } = selector;
+        if key.is_some() {
+            let what = "from_key: endpoints whose peers have keys of their own share no receives";
             return Err(Error::new(ErrorKind::BadFlags, what));
         }
-        Ok(ReceiveSelector {
-            wanted: selector.wanted,
-            source: None,
-        })
+        let source = match (source, &self.names) {
+            (None, _) => None,
+            (Some(peer), Some(names)) => {
+                let vector = &names.vector;
+                let peer = vector.peer_addr(peer)?;
+                let is_known = |peer| vector.find(peer).is_some();
+                Some(self.context.source_of(peer, is_known))
+            }
+            (Some(_), None) => {
+                let what = "from: connected endpoints share the context, not addresses";
+                return Err(Error::new(ErrorKind::BadFlags, what));
+            }
+        };
+        Ok(ReceiveSelector { wanted, source })
     }
 }
 
@@ -215,29 +227,49 @@ impl SharedReceiveContext {
     }
 
     /// Receives one message (`fi_recv`, `fi_recvv`) of any endpoint that shares the context, into
-    /// one buffer, or up to four. Otherwise as [`Endpoint::recv`](crate::Endpoint::recv), except
-    /// that the end of a connection does not end a receive.
-    pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
-        Recv::receive(self.target(), buffers, None)
+    /// one buffer, or up to four. Otherwise as [`Endpoint::recv`](crate::Endpoint::recv) or
+    /// [`RdmEndpoint::recv`](crate::RdmEndpoint::recv), except that the end of a connection does
+    /// not end a receive that is not restricted to its peer.
+    pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvFrom<B> {
+        RecvFrom::receive(self.target(MatchCriteria::Message), buffers, None)
     }
 
     /// Receives one message of at most `max` bytes whose length is unknown (`FI_VARIABLE_MSG`), of
     /// any endpoint that shares the context, as [`Endpoint::recv_any`](crate::Endpoint::recv_any)
     /// does.
-    pub fn recv_any(&self, max: usize) -> Recv<Bytes> {
-        Recv::receive(self.target(), Bytes::new(), Some(max))
+    pub fn recv_any(&self, max: usize) -> RecvFrom<Bytes> {
+        RecvFrom::receive(self.target(MatchCriteria::Message), Bytes::new(), Some(max))
     }
 
     /// Posts a buffer that receives messages of any endpoint that shares the context, one after
     /// another (`FI_MULTI_RECV`); see [`RdmEndpoint::multi_recv`](crate::RdmEndpoint::multi_recv).
     #[doc(alias = "FI_MULTI_RECV")]
     pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
-        MultiRecv::receive(self.target(), buffer, None).min_free(self.inner.free_min)
+        MultiRecv::receive(self.target(MatchCriteria::Message), buffer, None)
+            .min_free(self.inner.free_min)
     }
 
-    fn target(&self) -> PostTarget {
-        let selector = Selector::any(MatchCriteria::Message);
-        PostTarget::new(&self.inner, Scope::Receives(selector))
+    /// Receives one message with this tag (`fi_trecv`, `fi_trecvv`) of any endpoint that shares the
+    /// context. Otherwise as [`RdmEndpoint::recv_tagged`](crate::RdmEndpoint::recv_tagged).
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoCapability`] in a context of connected endpoints, which have no tagged
+    /// messages.
+    pub fn recv_tagged<B: IoBufsMut>(&self, buffers: B, tag: u64) -> RecvTagged<B> {
+        let wanted = MatchCriteria::Tagged { tag, ignore: 0 };
+        RecvTagged::receive(self.target(wanted), buffers, None)
+    }
+
+    /// Receives one message with this tag of at most `max` bytes whose length is unknown
+    /// (`FI_VARIABLE_MSG`); as [`recv_tagged`](Self::recv_tagged) and
+    /// [`recv_any`](Self::recv_any).
+    pub fn recv_any_tagged(&self, tag: u64, max: usize) -> RecvTagged<Bytes> {
+        let wanted = MatchCriteria::Tagged { tag, ignore: 0 };
+        RecvTagged::receive(self.target(wanted), Bytes::new(), Some(max))
+    }
+
+    fn target(&self, wanted: MatchCriteria) -> PostTarget {
+        PostTarget::new(&self.inner, Scope::Receives(Selector::any(wanted)))
     }
 
     /// Requests cancellation of a queued receive (`fi_cancel`). Returns `true` if no message was
@@ -265,6 +297,16 @@ impl SharedReceiveContext {
     /// Returns whether the context is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.inner.is_closed()
+    }
+
+    /// Returns the names of the senders, if connectionless endpoints share the context.
+    pub(super) fn names(&self) -> Option<&Arc<SourceNames>> {
+        self.inner.names.as_ref()
+    }
+
+    /// Returns whether connectionless endpoints share the context.
+    pub(super) fn is_connectionless(&self) -> bool {
+        self.inner.names.is_some()
     }
 
     /// Returns the counter of the context's receives.

@@ -40,10 +40,10 @@ pub(super) trait OpOwner: Send + Sync {
     fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp);
 }
 
-/// Makes a port the owner of its operations, by the port's methods of the same names.
-macro_rules! port_owns_operations {
-    ($port:ty) => {
-        impl OpOwner for $port {
+/// Makes a port or a receive context the owner of its operations, by its methods of the same names.
+macro_rules! owns_operations {
+    ($owner:ty) => {
+        impl OpOwner for $owner {
             fn phase(&self, key: OpKey) -> Phase {
                 self.phase(key)
             }
@@ -62,8 +62,9 @@ macro_rules! port_owns_operations {
         }
     };
 }
-port_owns_operations!(Port);
-port_owns_operations!(DgramPort);
+owns_operations!(Port);
+owns_operations!(DgramPort);
+owns_operations!(ReceiveContext);
 
 /// The operations of a kind of endpoint as a target of posts. If a connectionless endpoint posts an
 /// operation to a peer, the peer's port owns it.
@@ -414,6 +415,23 @@ pub(super) fn post_receive(
         _ => receives.post(selector, operation)?,
     };
     Ok((posted, None))
+}
+
+/// Returns the number of bytes that a buffer for several messages keeps free; `None` for a receive
+/// of one message. The default flags make receives of messages such buffers, but not a receive with
+/// a future, which ends with its message. `default` is the number of the endpoint or the context.
+pub(super) fn free_min(
+    common: &Common,
+    selector: &Selector,
+    operation: &OpRecord,
+    default: usize,
+) -> Option<usize> {
+    let memory = operation.payload.as_ref();
+    let takes_many = common.defaults.multi_recv
+        && matches!(selector.wanted, MatchCriteria::Message)
+        && matches!(operation.token, Report::Queue { .. })
+        && !memory.is_some_and(Payload::is_on_arrival);
+    selector.free_min.or(takes_many.then_some(default))
 }
 
 /// Posts the receive of a claimed message.

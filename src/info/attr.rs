@@ -114,8 +114,8 @@ pub struct DomainAttr {
     /// Endpoints that can share a transmit context. Always 0: this is not supported.
     pub max_ep_stx_ctx: usize,
     /// Endpoints that can share a receive context
-    /// ([`Domain::receive_context`](crate::Domain::receive_context)); 0 unless endpoints are
-    /// connected.
+    /// ([`Domain::receive_context`](crate::Domain::receive_context),
+    /// [`Domain::rdm_receive_context`](crate::Domain::rdm_receive_context)); 0 for datagrams.
     pub max_ep_srx_ctx: usize,
     /// Completion counters.
     pub cntr_cnt: usize,

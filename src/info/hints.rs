@@ -268,8 +268,8 @@ hints! {
         max_ep_rx_ctx: usize,
         /// Endpoints that can share a transmit context. Only 0 is offered.
         max_ep_stx_ctx: usize,
-        /// Endpoints that can share a receive context. Connected endpoints: at most as many as the
-        /// domain can have; others: only 0.
+        /// Endpoints that can share a receive context: at most as many as the domain can have; for
+        /// datagrams only 0.
         max_ep_srx_ctx: usize,
         /// Counters. Default and maximum: 6,291,456.
         cntr_cnt: usize,
@@ -343,8 +343,8 @@ hints! {
         /// the larger of the two counts applies.
         tx_ctx_cnt: ContextCount,
         /// Receive contexts of a scalable endpoint, at most
-        /// [`max_ep_rx_ctx`](DomainHints::max_ep_rx_ctx); or [`ContextCount::Shared`] for connected
-        /// endpoints.
+        /// [`max_ep_rx_ctx`](DomainHints::max_ep_rx_ctx); or [`ContextCount::Shared`], except for
+        /// datagrams.
         rx_ctx_cnt: ContextCount,
         /// The authorization key of endpoints, instead of the domain's. Ignored in the same cases.
         auth_key: AuthKey,

@@ -22,10 +22,9 @@ use super::report::{OpRecord, Report};
 
 /// The context for delivering completions of a port, or of a shared receive context.
 pub(super) struct CompletionContext<'a> {
+    /// The endpoint that completions name, unless endpoints share the receive that got a message:
+    /// the completion then names the endpoint of the connection.
     pub(super) endpoint: EndpointId,
-    /// True for receives that connected endpoints share: the completion of a message then names the
-    /// endpoint whose connection received it. Endpoint and connection have the same number.
-    pub(super) names_connections: bool,
     /// Counts operations of the kind that is delivered.
     pub(super) counter: Option<&'a Counter>,
     /// The statistics of operations of the kind that is delivered.
@@ -153,9 +152,8 @@ impl CompletionContext<'_> {
             OperationKind::Read | OperationKind::FetchAtomic => CompletionFlags::READ,
             _ => CompletionFlags::empty(),
         };
-        let connection = op.end.connection().filter(|_| self.names_connections);
-        let endpoint = connection.and_then(|it| EndpointId::of_number(it.0));
-        let endpoint = endpoint.unwrap_or(self.endpoint);
+        let connection = op.end.connection();
+        let endpoint = connection.map_or(self.endpoint, |it| it.endpoint);
         let mut completion = Completion::new(endpoint, context, operation, direction | flags)
             .with_len(op.end.len)
             .with_buffers(op.take_payload().into_buffers());

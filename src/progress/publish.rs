@@ -194,7 +194,6 @@ impl Port {
             stats: state.counts.operations.of(op.operation()),
             counter: state.bindings.counter(op.operation()),
             sources: None,
-            names_connections: false,
             sender: None,
             waker: &self.waker,
         };

@@ -21,5 +21,6 @@ mod multi_recv;
 mod peers;
 mod rendezvous;
 mod rma;
+mod shared_receives;
 mod tagged;
 mod tagged_regions;

@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::RdmEndpoint;
 use super::opening::{ContextParts, PreparedContext, open_contexts};
 use super::peer_keys::VectorKeys;
-use super::sources::SourceNames;
 use crate::av::AddressVector;
 use crate::domain::Domain;
+use crate::endpoint::SharedReceiveContext;
 use crate::endpoint::binding::{Binding, binding_setters, endpoint_name, key_without_extension};
+use crate::endpoint::sources::SourceNames;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::info::{Caps, EndpointType};
@@ -47,6 +48,7 @@ pub struct RdmEndpointBuilder {
     pub(super) binding: Binding,
     pub(super) vector: Option<AddressVector>,
     pub(super) listen_at: Option<SocketAddr>,
+    shared: Option<SharedReceiveContext>,
     unexpected_bytes_per_peer: usize,
     rendezvous_min: usize,
     max_message_size: Option<usize>,
@@ -67,6 +69,7 @@ impl Domain {
             binding: Binding::new(self, EndpointType::Rdm),
             vector: None,
             listen_at: None,
+            shared: None,
             unexpected_bytes_per_peer: UNEXPECTED_BYTES_PER_PEER_DEFAULT,
             rendezvous_min: RENDEZVOUS_MIN_DEFAULT,
             max_message_size: None,
@@ -98,6 +101,15 @@ impl RdmEndpointBuilder {
     #[doc(alias = "fi_setname")]
     pub fn listen_at(mut self, address: SocketAddr) -> Self {
         self.listen_at = Some(address);
+        self
+    }
+
+    /// The receive context whose receives take this endpoint's messages (`fi_ep_bind` with an
+    /// object opened by `fi_srx_context`). The endpoint uses the context's address vector, and its
+    /// limits for unexpected and long messages instead of its own; [`RdmEndpoint::recv`] then
+    /// fails. Default: receives of its own.
+    pub fn receive_context(mut self, context: &SharedReceiveContext) -> Self {
+        self.shared = Some(context.clone());
         self
     }
 
@@ -190,9 +202,11 @@ impl RdmEndpointBuilder {
     ///   that is out of range, for a queue, a counter or an address vector of another domain,
     ///   unless this domain is a [peer](crate::domain::DomainBuilder::peer_of) of that one, and for
     ///   an authorization key without the [`extension`](Self::extension), which is needed to prove
-    ///   it.
+    ///   it; for a receive context of connected endpoints or together with a receive counter or
+    ///   another address vector than its own; for no receive context if the domain's Info requires
+    ///   a shared one.
     /// - [`ErrorKind::Unsupported`] for the keys of an address vector in a domain that was opened
-    ///   without them, or if the vector has none.
+    ///   without them, if the vector has none, or together with a receive context.
     /// - [`ErrorKind::LimitReached`] if the vector has more keys than the domain's
     ///   `max_ep_auth_key`.
     /// - [`ErrorKind::BadState`] if the domain, the address vector, a queue or a counter is closed.
@@ -209,7 +223,8 @@ impl RdmEndpointBuilder {
     }
 
     /// Checks the settings and binds the context to be opened.
-    pub(super) fn prepare(self) -> Result<PreparedContext> {
+    pub(super) fn prepare(mut self) -> Result<PreparedContext> {
+        (self.binding).bind_receives(self.shared.as_ref(), EndpointType::Rdm)?;
         let by_vector = (self.binding.domain).has_keys_of_vector(self.binding.auth_key.as_ref());
         let extension = match by_vector {
             true => self.binding.judged_without_key()?,
@@ -223,11 +238,21 @@ impl RdmEndpointBuilder {
         }
         let id = EndpointId::next();
         let name = endpoint_name(id);
+        let scope = self.binding.domain.scope();
+        let depend = |shared: &SharedReceiveContext| shared.depend(scope, Arc::clone(&name));
+        let depends = self.shared.as_ref().map(depend).transpose()?;
         let mut common = self.binding.bind(id, &name)?;
+        common.dependences.extend(depends);
         let domain = common.domain.clone();
-        let vector = match self.vector {
-            Some(vector) => vector,
-            None => domain.internal_vector()?,
+        let of_context = self.shared.as_ref().and_then(|it| it.names());
+        let vector = match (self.vector, of_context) {
+            (Some(vector), Some(names)) if !vector.is_same(&names.vector) => {
+                let what = "address_vector: the receive context has another";
+                return Err(Error::new(ErrorKind::InvalidArgument, what));
+            }
+            (_, Some(names)) => names.vector.clone(),
+            (Some(vector), None) => vector,
+            (None, None) => domain.internal_vector()?,
         };
         common
             .dependences
@@ -235,6 +260,10 @@ impl RdmEndpointBuilder {
         let max = domain.info().domain.max_ep_auth_key;
         let mut peer_keys = None;
         let mut key_names = Box::default();
+        if by_vector && self.shared.is_some() {
+            let what = "receive_context: the peers have keys of their own (FI_AV_AUTH_KEY)";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
         if by_vector {
             let (keys, dependences) = VectorKeys::enable(&vector, &name, max)?;
             if !extension.offered && keys.has_any() {
@@ -245,22 +274,33 @@ impl RdmEndpointBuilder {
             peer_keys = Some(keys);
         }
         let caps = common.caps;
-        let addresses = Arc::<SourceAddresses>::default();
-        let names = Arc::new(SourceNames {
-            addresses: Arc::clone(&addresses),
-            vector: vector.clone(),
-        });
-        let sources = caps.has(Caps::SOURCE).then(|| Arc::clone(&names) as _);
-        let receives = ReceiveContext::new(ReceiveConfig {
-            endpoint: id,
-            names_connections: false,
-            size: sizes.rx_size,
-            unexpected_bytes: sizes.unexpected_bytes,
-            unexpected_bytes_per_peer: (self.unexpected_bytes_per_peer).min(sizes.unexpected_bytes),
-            addresses: Arc::clone(&addresses),
-            counter: counters.receive.clone(),
-            sources,
-        });
+        let (receives, names, long_messages) = match (&self.shared, of_context) {
+            (Some(shared), Some(names)) => {
+                let context = shared.context();
+                let receives = Arc::clone(context.receives());
+                (receives, Arc::clone(names), context.long_messages())
+            }
+            _ => {
+                let addresses = Arc::<SourceAddresses>::default();
+                let names = Arc::new(SourceNames {
+                    addresses: Arc::clone(&addresses),
+                    vector: vector.clone(),
+                    are_reported: caps.has(Caps::SOURCE),
+                });
+                let per_peer = self.unexpected_bytes_per_peer;
+                let receives = ReceiveContext::new(ReceiveConfig {
+                    endpoint: id,
+                    size: sizes.rx_size,
+                    unexpected_bytes: sizes.unexpected_bytes,
+                    unexpected_bytes_per_peer: per_peer.min(sizes.unexpected_bytes),
+                    addresses,
+                    counter: counters.receive.clone(),
+                    sources: names.for_completions(),
+                });
+                let long_messages = LongMessages::new(self.max_message_size, self.rendezvous_min);
+                (receives, names, long_messages)
+            }
+        };
         let config = RdmConfig {
             id,
             sizes,
@@ -274,17 +314,18 @@ impl RdmEndpointBuilder {
                 traffic,
             },
             receives: Arc::clone(&receives),
-            addresses,
-            long_messages: LongMessages::new(self.max_message_size, self.rendezvous_min),
+            shares_receives: self.shared.is_some(),
+            addresses: Arc::clone(&names.addresses),
+            long_messages,
             idle: self.idle,
             connect_deadline: self.connect_deadline,
             strangers_max: self.strangers_max,
-            vector: vector.clone(),
+            vector,
         };
         let rest = ContextParts {
             receives,
-            vector,
-            sources: names,
+            shared: self.shared,
+            names,
             free_min: self.free_min,
             key_names,
             common,

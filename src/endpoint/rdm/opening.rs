@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::ports::Ports;
-use super::sources::SourceNames;
 use super::{Inner, RdmEndpoint};
-use crate::av::AddressVector;
 use crate::domain::Domain;
+use crate::endpoint::SharedReceiveContext;
 use crate::endpoint::common::Common;
+use crate::endpoint::sources::SourceNames;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::AuthKeyAddr;
-use crate::info::{AddressFormat, Caps};
+use crate::info::AddressFormat;
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::progress::{Engine, ListenConfig, Rdm, RdmConfig, ReceiveContext};
 
@@ -25,8 +25,8 @@ pub(super) struct PreparedContext {
 /// The part of a context that the progress engine does not have.
 pub(super) struct ContextParts {
     pub(super) receives: Arc<ReceiveContext>,
-    pub(super) vector: AddressVector,
-    pub(super) sources: Arc<SourceNames>,
+    pub(super) shared: Option<SharedReceiveContext>,
+    pub(super) names: Arc<SourceNames>,
     pub(super) free_min: usize,
     pub(super) key_names: Box<[AuthKeyAddr]>,
     pub(super) common: Common,
@@ -70,10 +70,9 @@ fn endpoint_of(rdm: Arc<Rdm>, rest: ContextParts) -> RdmEndpoint {
     let inner = Inner {
         rdm,
         receives: rest.receives,
-        ports: Ports::new(rest.vector.rx_ctx_bits()),
-        vector: rest.vector,
-        tells_sources: rest.common.caps.has(Caps::SOURCE),
-        sources: rest.sources,
+        shared: rest.shared,
+        ports: Ports::new(rest.names.vector.rx_ctx_bits()),
+        names: rest.names,
         free_min: rest.free_min,
         key_names: rest.key_names,
         common: rest.common,

@@ -1,25 +1,30 @@
-//! Opening a receive context that connected endpoints share (`fi_srx_context`; `fi_endpoint(3)`).
+//! Opening a receive context that endpoints share (`fi_srx_context`; `fi_endpoint(3)`).
 
 use std::sync::Arc;
 
+use crate::av::AddressVector;
 use crate::cntr::Counter;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::endpoint::common::Common;
 use crate::endpoint::defaults::{Defaults, SelectiveQueues};
+use crate::endpoint::sources::SourceNames;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
-use crate::info::EndpointType;
+use crate::info::{Caps, EndpointType};
 use crate::limits::{
     CONTEXT_SIZE_DEFAULT, MULTI_RECV_FREE_MIN_DEFAULT, RECEIVE_SIZE_MAX, RENDEZVOUS_MIN_DEFAULT,
     UNEXPECTED_BYTES_PER_PEER_DEFAULT,
 };
-use crate::progress::{LongMessages, ReceiveConfig, SharedContext, SharedContextConfig};
+use crate::progress::{
+    LongMessages, ReceiveConfig, SharedContext, SharedContextConfig, SourceAddresses,
+};
 use crate::sync::{Dependents, ProgressList};
 
 use super::{ContextInner, SharedReceiveContext};
 
-/// Opens a [`SharedReceiveContext`]. You get one from [`Domain::receive_context`].
+/// Opens a [`SharedReceiveContext`]. You get one from [`Domain::receive_context`] or
+/// [`Domain::rdm_receive_context`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -35,6 +40,8 @@ use super::{ContextInner, SharedReceiveContext};
 #[derive(Debug)]
 pub struct SharedReceiveContextBuilder {
     domain: Domain,
+    kind: EndpointType,
+    vector: Option<AddressVector>,
     receive_queue: Option<CompletionQueue>,
     receive_counter: Option<Counter>,
     size: usize,
@@ -50,9 +57,24 @@ impl Domain {
     /// (`fi_srx_context`).
     #[doc(alias = "fi_srx_context")]
     pub fn receive_context(&self) -> SharedReceiveContextBuilder {
-        let rx = &self.info().rx;
+        SharedReceiveContextBuilder::new(self, EndpointType::Msg)
+    }
+
+    /// Starts building a receive context that connectionless endpoints of this domain share
+    /// (`fi_srx_context`).
+    #[doc(alias = "fi_srx_context")]
+    pub fn rdm_receive_context(&self) -> SharedReceiveContextBuilder {
+        SharedReceiveContextBuilder::new(self, EndpointType::Rdm)
+    }
+}
+
+impl SharedReceiveContextBuilder {
+    fn new(domain: &Domain, kind: EndpointType) -> Self {
+        let rx = &domain.info().rx;
         SharedReceiveContextBuilder {
-            domain: self.clone(),
+            domain: domain.clone(),
+            kind,
+            vector: None,
             receive_queue: None,
             receive_counter: None,
             size: match rx.size {
@@ -66,9 +88,15 @@ impl Domain {
             free_min: MULTI_RECV_FREE_MIN_DEFAULT,
         }
     }
-}
 
-impl SharedReceiveContextBuilder {
+    /// The address vector of the connectionless endpoints that share the context. Receives
+    /// [from](crate::op::Posting::from) one peer and completions name its addresses. Default: a
+    /// vector of its own, which those endpoints then use.
+    pub fn address_vector(mut self, vector: &AddressVector) -> Self {
+        self.vector = Some(vector.clone());
+        self
+    }
+
     /// The queue for receives posted with `.queue(context)`. Default: a small queue of its own.
     /// Endpoints that are opened with the context and without a queue use it too.
     pub fn receive_queue(mut self, queue: &CompletionQueue) -> Self {
@@ -145,18 +173,27 @@ impl SharedReceiveContextBuilder {
     /// Opens the context.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size out of range, or for a queue or a counter of
-    /// another domain, unless this domain is a [peer](crate::domain::DomainBuilder::peer_of) of
-    /// that one; [`ErrorKind::BadState`] if the domain, the queue or the counter is closed;
-    /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    /// [`ErrorKind::InvalidArgument`] for a size out of range, for an address vector of a context
+    /// of connected endpoints, or for a queue, a counter or an address vector of another
+    /// domain, unless this domain is a [peer](crate::domain::DomainBuilder::peer_of) of that
+    /// one; [`ErrorKind::BadState`] if the domain, the queue, the counter or the address vector
+    /// is closed; [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<SharedReceiveContext> {
         if !(1..=RECEIVE_SIZE_MAX).contains(&self.size) {
             let message = format!("size is {}, it may be 1 to {RECEIVE_SIZE_MAX}", self.size);
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        let domain = self.domain;
+        let (domain, kind) = (self.domain, self.kind);
+        let vector = match (kind, self.vector) {
+            (EndpointType::Rdm, Some(vector)) => Some(vector),
+            (EndpointType::Rdm, None) => Some(domain.internal_vector()?),
+            (_, None) => None,
+            (_, Some(_)) => {
+                let what = "address_vector: connected endpoints have no address vector";
+                return Err(Error::new(ErrorKind::InvalidArgument, what));
+            }
+        };
         let info = domain.info();
-        let kind = EndpointType::Msg;
         let defaults = Defaults::new(info.op_flags_of(kind), SelectiveQueues::default());
         let caps = info.caps_of(kind).with_multi_recv();
         let keep = domain.keep("receive context")?;
@@ -169,20 +206,30 @@ impl SharedReceiveContextBuilder {
         let scope = domain.scope();
         let mut dependences = vec![receive_queue.depend(scope, Arc::clone(&name))?];
         if let Some(counter) = &self.receive_counter {
-            dependences.push(counter.depend(scope, name)?);
+            dependences.push(counter.depend(scope, Arc::clone(&name))?);
         }
+        if let Some(vector) = &vector {
+            dependences.push(vector.depend(scope, name)?);
+        }
+        let addresses = Arc::<SourceAddresses>::default();
+        let names = vector.map(|vector| {
+            Arc::new(SourceNames {
+                addresses: Arc::clone(&addresses),
+                vector,
+                are_reported: caps.has(Caps::SOURCE),
+            })
+        });
         let config = SharedContextConfig {
             receives: ReceiveConfig {
                 endpoint: id,
-                names_connections: true,
                 size: self.size,
                 unexpected_bytes: self.unexpected_bytes,
                 unexpected_bytes_per_peer: self
                     .unexpected_bytes_per_peer
                     .min(self.unexpected_bytes),
-                addresses: Arc::default(),
+                addresses,
                 counter: self.receive_counter.clone(),
-                sources: None,
+                sources: names.as_ref().and_then(SourceNames::for_completions),
             },
             long_messages: LongMessages::new(self.max_message_size, self.rendezvous_min),
         };
@@ -192,6 +239,7 @@ impl SharedReceiveContextBuilder {
             driven: ProgressList::new(),
             free_min: self.free_min,
             receive_counter: self.receive_counter,
+            names,
             common: Common {
                 id,
                 regions: domain.endpoint_regions(),

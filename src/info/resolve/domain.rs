@@ -44,9 +44,10 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
         true => MR_RAW_KEY_SIZE,
         false => MR_KEY_SIZE,
     };
-    // Connections of a connectionless endpoint share its receive context already.
     let sharers = match offer.endpoint_type {
-        EndpointType::Msg => count("domain.ep_cnt", hints.domain.ep_cnt, EP_COUNT_MAX)?,
+        EndpointType::Msg | EndpointType::Rdm => {
+            count("domain.ep_cnt", hints.domain.ep_cnt, EP_COUNT_MAX)?
+        }
         _ => 0,
     };
     let contexts = match is_rdm {

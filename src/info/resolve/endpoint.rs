@@ -180,7 +180,7 @@ fn context_counts(
         "endpoint_attr.rx_ctx_cnt",
         hints.rx_ctx_cnt,
         (rx, domain.max_ep_rx_ctx),
-        offer.endpoint_type == EndpointType::Msg,
+        matches!(offer.endpoint_type, EndpointType::Msg | EndpointType::Rdm),
     )?;
     Ok(match (transmit, receive) {
         (ContextCount::Own(tx @ 1..), ContextCount::Own(rx @ 1..)) => {

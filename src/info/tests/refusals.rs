@@ -63,8 +63,8 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint domain.max_ep_stx_ctx", "1", "0"],
         ),
         (
-            rdm().domain(|domain| domain.max_ep_srx_ctx(1)),
-            &["hint domain.max_ep_srx_ctx", "1", "0"],
+            rdm().domain(|domain| domain.ep_cnt(4).max_ep_srx_ctx(5)),
+            &["hint domain.max_ep_srx_ctx", "5", "4"],
         ),
         (
             new().domain(|domain| domain.mr_iov_limit(17)),
@@ -121,8 +121,8 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint endpoint_attr.rx_ctx_cnt", "3", "2"],
         ),
         (
-            rdm().endpoint_attr(|endpoint| endpoint.rx_ctx_cnt(ContextCount::Shared)),
-            &["hint endpoint_attr.rx_ctx_cnt", "shared"],
+            rdm().endpoint_attr(|endpoint| endpoint.tx_ctx_cnt(ContextCount::Shared)),
+            &["hint endpoint_attr.tx_ctx_cnt", "shared"],
         ),
         (
             new().tx(|tx| tx.caps(Caps::TRIGGER)),

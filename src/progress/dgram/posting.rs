@@ -138,7 +138,6 @@ impl DgramPort {
                 counter: counters.of(op.operation()),
                 stats: operations.of(op.operation()),
                 sources: None,
-                names_connections: false,
                 sender: (op.end.sender_address())
                     .map(|it| SourceName::new(it, vector.find(it.into()))),
                 waker: &self.waker,

@@ -116,6 +116,9 @@ pub(crate) struct RdmConfig {
     pub(crate) peer_keys: Option<Box<dyn PeerKeys>>,
     pub(crate) bindings: RdmBindings,
     pub(crate) receives: Arc<ReceiveContext>,
+    /// True if other endpoints share the receives, whose time limits and end are not the
+    /// endpoint's.
+    pub(crate) shares_receives: bool,
     /// The addresses of senders, which the table of peers keeps up to date.
     pub(crate) addresses: Arc<SourceAddresses>,
     pub(crate) long_messages: LongMessages,
@@ -173,7 +176,7 @@ impl Rdm {
                 engine,
                 incarnation,
                 context,
-                table: Lock::new(Table::new(Arc::clone(&config.addresses))),
+                table: Lock::new(Table::new(config.id, Arc::clone(&config.addresses))),
                 config,
                 notices: Arc::default(),
                 peer_feed: Arc::default(),

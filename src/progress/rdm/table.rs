@@ -1,14 +1,12 @@
-//! The ports of an endpoint, and the source ids of addresses in its receive context.
+//! The ports of an endpoint, and its peers as senders in its receive context.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::PeerAddr;
+use crate::id::{EndpointId, PeerAddr};
 use crate::limits::{RDM_STRANGERS_MAX, RDM_UNPIN_MIN};
 use crate::proto::{ConnectionId, HostShares, SourceId, host_of};
 use crate::stats::EndpointStats;
@@ -51,7 +49,8 @@ pub(super) struct Table {
     /// Addresses whose port has ended, and that the application has not asked for.
     departed: HostShares<(u64, PeerAddr), IpAddr>,
     next_departed: u64,
-    next_source: u64,
+    /// The endpoint, which its connections' ids name.
+    endpoint: EndpointId,
     next_connection: u64,
     /// Number of pinned entries, and the number at which the table looks for pinned entries whose
     /// address was removed from the vector.
@@ -67,11 +66,6 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 struct PeerEntry {
-    /// Its number among all peers; never reused.
-    number: u64,
-    /// Its source ids in the receive context: one for each key that it had here, at most
-    /// [`EP_AUTH_KEY_MAX`](crate::limits::EP_AUTH_KEY_MAX).
-    sources: SmallVec<[SourceId; 1]>,
     /// The port to post to.
     port: Option<(Arc<Port>, ConnectionId)>,
     /// True if the application has asked for the peer, and may keep its source id while the address
@@ -84,14 +78,14 @@ struct PeerEntry {
 }
 
 impl Table {
-    pub(super) fn new(addresses: Arc<SourceAddresses>) -> Self {
+    pub(super) fn new(endpoint: EndpointId, addresses: Arc<SourceAddresses>) -> Self {
         Table {
             entries: HashMap::new(),
             addresses,
             ports: BTreeMap::new(),
             departed: HostShares::new(RDM_STRANGERS_MAX),
             next_departed: 0,
-            next_source: 0,
+            endpoint,
             next_connection: 0,
             pinned: 0,
             unpin_at: RDM_UNPIN_MIN,
@@ -150,11 +144,8 @@ impl Table {
 
     fn entry(&mut self, peer: PeerAddr) -> &mut PeerEntry {
         self.entries.entry(peer).or_insert_with(|| {
-            let number = self.next_source;
-            self.next_source += 1;
+            self.addresses.hold(peer);
             PeerEntry {
-                number,
-                sources: SmallVec::new(),
                 port: None,
                 pinned: false,
                 departed: None,
@@ -165,13 +156,8 @@ impl Table {
 
     /// Returns the source id of this peer with the key that has this number.
     pub(super) fn source_of(&mut self, peer: PeerAddr, key: u16) -> SourceId {
-        let entry = self.entry(peer);
-        let source = SourceId::of_peer(entry.number, key);
-        if !entry.sources.contains(&source) {
-            entry.sources.push(source);
-            self.addresses.insert(source, peer);
-        }
-        source
+        self.entry(peer);
+        self.addresses.source_of(peer, key)
     }
 
     /// Returns the peer's source id for the application, which may keep the id.
@@ -207,7 +193,10 @@ impl Table {
 
     pub(super) fn next_connection(&mut self) -> ConnectionId {
         self.next_connection += 1;
-        ConnectionId(self.next_connection)
+        ConnectionId {
+            endpoint: self.endpoint,
+            number: self.next_connection,
+        }
     }
 
     pub(super) fn keep(&mut self, connection: ConnectionId, port: &Arc<Port>) {
@@ -313,11 +302,15 @@ impl Table {
         };
         entry.departed = None;
         if entry.port.is_none() && !entry.pinned {
-            for source in &entry.sources {
-                self.addresses.remove(*source);
-            }
+            self.addresses.release(peer);
             self.entries.remove(&peer);
         }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.addresses.release_later(self.entries.keys().copied());
     }
 }
 
@@ -332,7 +325,7 @@ mod tests {
     #[test]
     fn one_hosts_storm_makes_no_others_name_forgotten() {
         let at = |host: u8, port: u16| PeerAddr::from(SocketAddr::from(([10, 0, 0, host], port)));
-        let mut table = Table::new(Arc::default());
+        let mut table = Table::new(EndpointId::next(), Arc::default());
         let came_and_left = |table: &mut Table, peer| {
             let source = table.source_of(peer, 0);
             let connection = table.next_connection();
@@ -366,7 +359,7 @@ mod tests {
     #[test]
     fn removed_addresses_are_let_go_of() {
         let at = |host: u8, port: u16| PeerAddr::from(SocketAddr::from(([10, 0, 0, host], port)));
-        let mut table = Table::new(Arc::default());
+        let mut table = Table::new(EndpointId::next(), Arc::default());
         let is_known = |peer: PeerAddr| peer.socket.ip() == at(2, 0).socket.ip();
         let mut kept = Vec::new();
         for port in 1..=u16::MAX {

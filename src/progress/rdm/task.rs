@@ -282,15 +282,17 @@ impl RdmTask {
 
 impl RdmTask {
     pub(super) fn poll(&mut self, now: Instant, cx: &mut Context<'_>) -> Option<Instant> {
-        let receives = Arc::clone(&self.rdm.config.receives);
-        receives.set_waker(cx.waker());
+        let own = (!self.rdm.config.shares_receives).then(|| Arc::clone(&self.rdm.config.receives));
+        if let Some(receives) = &own {
+            receives.set_waker(cx.waker());
+        }
         if self.state() == EndpointState::Open
             && let Poll::Ready(why) = self.rdm.engine.poll_gone(&mut self.gone_key, cx.waker())
         {
             self.end(EndpointState::Gone, &why);
         }
         self.process_events(now, Some(cx.waker()));
-        let expires = receives.expire(now);
+        let expires = own.and_then(|receives| receives.expire(now));
         expires.into_iter().chain(self.peers.next_deadline()).min()
     }
 
@@ -320,7 +322,9 @@ impl RdmTask {
             port.end_now(error.clone());
         }
         self.rdm.peer_feed.end(error);
-        self.rdm.config.receives.close(error.clone());
+        if !self.rdm.config.shares_receives {
+            self.rdm.config.receives.close(error.clone());
+        }
         drop(wakes);
     }
 }

@@ -279,7 +279,7 @@ fn the_end_of_an_older_connection_does_not_hide_why_a_peer_is_given_up() {
         let closed = Notice::Closed {
             peer: silent.into(),
             attempt: Some(older),
-            connection: ConnectionId(u64::MAX),
+            connection: ConnectionId::NONE,
             in_order: false,
         };
         let wakes = [failed, closed].map(|notice| endpoint.rdm().notices.push(notice));

@@ -101,7 +101,6 @@ impl ReceiveContext {
             counter: self.config.counter.as_ref(),
             stats: Some(stats),
             sources: self.config.sources.as_ref(),
-            names_connections: self.config.names_connections,
             sender: None,
             // Receives that end here have left their queues before (`ContextState::cancel`).
             waker: Waker::noop(),

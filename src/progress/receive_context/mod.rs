@@ -1,5 +1,5 @@
-//! Receives shared by connections: those of a connectionless endpoint, or of connected endpoints
-//! that were opened with a shared receive context ([`shared`]).
+//! Receives shared by connections: those of a connectionless endpoint, or of endpoints that were
+//! opened with a shared receive context ([`shared`]).
 //!
 //! The record of a receive stays here from its post to its end ([`op_state`] has the drawing). A
 //! stored message completes the receive at once; otherwise the connection that brings the message
@@ -55,11 +55,9 @@ use trim::TrimState;
 
 #[derive(Clone)]
 pub(crate) struct ReceiveConfig {
-    /// The endpoint that completions name, unless `names_connections` is set.
+    /// The endpoint, or the context that endpoints share. Completions of messages name the endpoint
+    /// of the connection.
     pub(crate) endpoint: EndpointId,
-    /// True if completions of messages name the connection's endpoint instead: connections are
-    /// numbered by their endpoints.
-    pub(crate) names_connections: bool,
     /// Number of receives that may be posted at a time.
     pub(crate) size: usize,
     /// Maximum number of stored bytes of unexpected messages, of all peers together.

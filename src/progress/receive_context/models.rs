@@ -58,7 +58,6 @@ pub(crate) const MODELS: &[Model] = &[
 fn context() -> Arc<ReceiveContext> {
     ReceiveContext::new(ReceiveConfig {
         endpoint: EndpointId::next(),
-        names_connections: false,
         size: 4,
         unexpected_bytes: 1 << 16,
         unexpected_bytes_per_peer: 1 << 16,
@@ -135,7 +134,7 @@ impl Sender {
     fn attach(context: &Arc<ReceiveContext>, number: u64) -> Sender {
         let ids = ConnIds {
             source: SourceId(number),
-            connection: ConnectionId(number),
+            connection: ConnectionId::numbered(number),
         };
         let long = LongMessages::Announced { min: 0 };
         Sender {

@@ -1,13 +1,15 @@
-//! A receive context shared by connected endpoints (`fi_srx_context`; fi_endpoint(3)): the
-//! receives, and the context's entry in an engine, whose driver keeps the time limits.
+//! A receive context shared by endpoints (`fi_srx_context`; fi_endpoint(3)): the receives, and the
+//! context's entry in an engine, whose driver keeps the time limits.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::EndpointId;
+use crate::id::{EndpointId, PeerAddr};
+use crate::limits::RDM_UNPIN_MIN;
 use crate::progress::budget::Budget;
 use crate::progress::engine::Engine;
 use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
@@ -25,8 +27,8 @@ pub(crate) struct SharedContextConfig {
     pub(crate) long_messages: LongMessages,
 }
 
-/// A receive context that connected endpoints share. Its last handle calls
-/// [`SharedContext::begin_close`] when it is dropped.
+/// A receive context that endpoints share. Its last handle calls [`SharedContext::begin_close`]
+/// when it is dropped.
 pub(crate) struct SharedContext {
     receives: Arc<ReceiveContext>,
     long_messages: LongMessages,
@@ -35,6 +37,16 @@ pub(crate) struct SharedContext {
     waker: Waker,
     timers: Lock<PortTimers>,
     closing: AtomicBool,
+    pinned: Lock<PinnedPeers>,
+}
+
+/// The peers from which the application has asked for receives. Their source ids are kept while the
+/// address vector has them.
+#[derive(Debug)]
+struct PinnedPeers {
+    peers: BTreeSet<PeerAddr>,
+    /// Number of peers at which those that the vector no longer has are looked for.
+    unpin_at: usize,
 }
 
 impl SharedContext {
@@ -50,6 +62,10 @@ impl SharedContext {
             port_waker,
             timers: Lock::new(PortTimers::default()),
             closing: AtomicBool::new(false),
+            pinned: Lock::new(PinnedPeers {
+                peers: BTreeSet::new(),
+                unpin_at: RDM_UNPIN_MIN,
+            }),
         });
         context.receives.set_waker(&context.waker);
         let pollable: Arc<dyn Pollable> = Arc::clone(&context) as _;
@@ -61,7 +77,38 @@ impl SharedContext {
         &self.receives
     }
 
-    /// Opens a port for an endpoint with these receives. The connection's number is the endpoint's.
+    /// The limit for long messages of all connections that share the receives.
+    pub(crate) fn long_messages(&self) -> LongMessages {
+        self.long_messages
+    }
+
+    /// Returns the source id of this peer at all endpoints that share the receives. The id stays
+    /// the same as long as the address vector has the peer.
+    pub(crate) fn source_of(
+        &self,
+        peer: PeerAddr,
+        is_known: impl Fn(PeerAddr) -> bool,
+    ) -> SourceId {
+        let addresses = &self.receives.config.addresses;
+        let mut pinned = self.pinned.lock("pin a peer");
+        let PinnedPeers { peers, unpin_at } = &mut *pinned;
+        if peers.len() >= *unpin_at {
+            peers.retain(|peer| {
+                let keep = is_known(*peer);
+                if !keep {
+                    addresses.release(*peer);
+                }
+                keep
+            });
+            *unpin_at = RDM_UNPIN_MIN.max(2 * peers.len());
+        }
+        if peers.insert(peer) {
+            addresses.hold(peer);
+        }
+        addresses.source_of(peer, 0)
+    }
+
+    /// Opens a port for a connected endpoint with these receives.
     pub(crate) fn open_port(
         &self,
         engine: &Arc<Engine>,
@@ -72,7 +119,10 @@ impl SharedContext {
     ) -> Result<Arc<Port>> {
         let ids = ConnIds {
             source: SourceId(id.number()),
-            connection: ConnectionId(id.number()),
+            connection: ConnectionId {
+                endpoint: id,
+                number: 0,
+            },
         };
         let params = extension.params(engine);
         Port::open_with(engine, id, extension, bindings, |waker| {

@@ -64,7 +64,6 @@ impl Fixture {
         let counter = Counter::open(&DomainScope::apart(), None);
         let context = ReceiveContext::new(ReceiveConfig {
             endpoint: EndpointId::next(),
-            names_connections: false,
             size,
             unexpected_bytes,
             unexpected_bytes_per_peer: unexpected_bytes,
@@ -87,7 +86,7 @@ impl Fixture {
     fn sender(&self, source: u64, connection: u64) -> Sender {
         let ids = ConnIds {
             source: SourceId(source),
-            connection: ConnectionId(connection),
+            connection: ConnectionId::numbered(connection),
         };
         let woken = Arc::new(Flag::default());
         let waker = Waker::from(Arc::clone(&woken));

@@ -30,19 +30,19 @@ pub(super) enum ListKey {
 
 impl ListName for ListKey {
     fn words(&self) -> [u64; 2] {
-        let (kind, peer, tag) = match *self {
+        let (kind, name, tag) = match *self {
             ListKey::Untagged => (0, 0, 0),
             ListKey::Tagged => (1, 0, 0),
             ListKey::UntaggedOf(source) => (2, source.0, 0),
             ListKey::TaggedOf(source) => (3, source.0, 0),
             ListKey::Tag(tag) => (4, 0, tag),
             ListKey::TagOf(tag, source) => (5, source.0, tag),
-            ListKey::Announced(connection) => (6, connection.0, 0),
+            ListKey::Announced(of) => (6, of.endpoint.number(), of.number),
             ListKey::StalledOnPromise => (7, 0, 0),
             ListKey::StalledOnTotal => (8, 0, 0),
             ListKey::StalledOnQuota(source) => (9, source.0, 0),
         };
-        [peer << 4 | kind, tag]
+        [name << 4 | kind, tag]
     }
 }
 

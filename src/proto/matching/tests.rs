@@ -289,7 +289,7 @@ fn random_steps_agree_with_a_plain_model() {
 /// a number holds.
 #[test]
 fn a_boundless_budget_bears_any_length() {
-    let (connection, source) = (ConnectionId(1), SourceId(1));
+    let (connection, source) = (ConnectionId::numbered(1), SourceId(1));
     let mut matcher = SharedMatcher::new(UnexpectedBudget {
         total_bytes: u64::MAX,
         peer_bytes: u64::MAX,

@@ -56,7 +56,7 @@ use state::{Peer, PeerState, RequestProof};
 use verification::Verdict;
 pub(crate) use verification::VerificationOutcome;
 
-use crate::id::PeerAddr;
+use crate::id::{EndpointId, PeerAddr};
 use crate::limits::{RDM_RECONNECT_PAUSE_MAX, RDM_REJECTIONS_MAX, RDM_UNREACHABLE_MAX};
 
 /// Identifies a peer within one receive context, by its socket address and by the authorization key
@@ -95,13 +95,29 @@ impl SourceId {
     }
 }
 
-/// Id of a connection of a receive context; never reused.
+/// Id of a connection of a receive context, which several endpoints may share; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct ConnectionId(pub(crate) u64);
+pub(crate) struct ConnectionId {
+    pub(crate) endpoint: EndpointId,
+    /// Its number among the connections of the endpoint.
+    pub(crate) number: u64,
+}
 
 impl ConnectionId {
     /// The id of a connection with its own receives.
-    pub(crate) const NONE: ConnectionId = ConnectionId(u64::MAX);
+    pub(crate) const NONE: ConnectionId = ConnectionId {
+        endpoint: EndpointId::LAST,
+        number: u64::MAX,
+    };
+
+    /// Returns the id of a connection of an endpoint that does not exist.
+    #[cfg(any(test, loom, feature = "__instructions"))]
+    pub(crate) fn numbered(number: u64) -> Self {
+        ConnectionId {
+            endpoint: EndpointId::LAST,
+            number,
+        }
+    }
 }
 
 /// Id of an attempt at a connection, and of the connection that it becomes.

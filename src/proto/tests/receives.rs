@@ -422,7 +422,7 @@ impl Setup {
         SharedParams {
             ids: ConnIds {
                 source: SourceId(number),
-                connection: ConnectionId(number + 10),
+                connection: ConnectionId::numbered(number + 10),
             },
             promised_bytes: self.promised,
             long_messages: self.long_messages,

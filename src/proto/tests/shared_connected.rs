@@ -43,7 +43,7 @@ fn messages_of_all_sizes_reach_shared_receives() {
                     pair.run_in_pieces(1 + len / 3);
                 }
                 let end = &pair.b.ended[&1];
-                assert_eq!(end.end.connection(), Some(ConnectionId(12)));
+                assert_eq!(end.end.connection(), Some(ConnectionId::numbered(12)));
                 assert_eq!(pair.b.end_of(1), (Ok(len), bytes.clone()));
                 assert_eq!(pair.a.end_of(1), (Ok(len), bytes));
             }

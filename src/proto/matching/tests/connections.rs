@@ -166,7 +166,7 @@ impl Model {
     }
 
     pub(super) fn join(&mut self, rng: &mut Rng) {
-        let id = ConnectionId(self.fresh());
+        let id = ConnectionId::numbered(self.fresh());
         let number = rng.below(4) as u64;
         let source = SourceId::of_peer(number, number as u16 % 2);
         let before = self.committed();
