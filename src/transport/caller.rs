@@ -10,8 +10,8 @@
 //!
 //! The reactor is the domain's ring or, without a ring, a Tokio runtime of the domain's own. That
 //! runtime also serves the future's other uses of Tokio (timers, `spawn`, other sockets). With a
-//! ring, a companion runtime on a thread of its own serves these (`uring/companion.rs`), and its
-//! wakes cross from thread to thread.
+//! ring, a companion runtime on a thread of its own serves these (`uring/companion.rs`), so its
+//! wakes cross threads.
 
 use std::cell::Cell;
 use std::fmt;
@@ -46,7 +46,7 @@ impl WaitingDriver {
     /// See [`local::block_on`](crate::local::block_on).
     pub(crate) fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
         let _within = Within::enter()?;
-        // Panics here, while the domain is untouched, where Tokio must not be blocked.
+        // Tokio panics if this thread must not block. That happens here, before the domain changes.
         if let Ok(current) = Handle::try_current() {
             current.block_on(async {});
         }
@@ -59,14 +59,14 @@ impl WaitingDriver {
         reactor.begin()?;
         let mut output = None;
         let tasks = LocalSet::new();
-        // Entered for tasks that wakers or drops spawn during a turn of the driver.
+        // Lets wakers and destructors that run during a turn of the driver spawn local tasks.
         let _entered = tasks.enter();
         let application = async {
             output = Some(tasks.run_until(future).await);
             // The tasks end here, within the runtime and before the driver.
             drop(tasks);
         };
-        // A panic ends the driver first, as it ends a runtime first.
+        // Catches a panic, so that the driver ends before the panic continues.
         let mut panicked = None;
         let caught = async {
             panicked = AssertUnwindSafe(application).catch_unwind().await.err();
@@ -74,7 +74,7 @@ impl WaitingDriver {
         reactor.block_on_both(driver, pin!(caught))?;
         match (panicked, output) {
             (Some(panic), output) => {
-                // A second panic, of the drop, is discarded.
+                // Discards a second panic, of the output's destructor.
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(output)));
                 resume_unwind(panic)
             }

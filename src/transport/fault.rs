@@ -118,7 +118,7 @@ impl FaultPlan {
     }
 }
 
-/// Maximum length of an operation that was made short: it cuts some headers in two, and some not.
+/// Maximum length of an operation that is made short. Some of these operations end within a header.
 const SHORT_MAX: u64 = 40;
 
 /// The plan of a network, which may change while its connections are active.

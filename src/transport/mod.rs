@@ -200,7 +200,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// [`Outcome::Failed`].
     ///
     /// # Errors
-    /// Nothing was started: no descriptor is left, or `from` is not an address of this machine.
+    /// No descriptor is left, or `from` is not an address of this machine. Nothing was started.
     fn connect(
         &self,
         to: SocketAddr,
@@ -232,7 +232,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`]: the transport's links move no bytes through shared memory.
-    /// Another error: the transport can watch nothing more.
+    /// Another error: the transport cannot watch the doorbell.
     fn watch_bell(&self, _bell: OwnedFd, _waker: Waker) -> Result<Box<dyn Doorbell>> {
         let what = "this backend moves no bytes through shared memory";
         Err(Error::new(ErrorKind::Unsupported, what))
@@ -371,7 +371,7 @@ impl RawLink {
     }
 }
 
-/// What is submitted to a link. A submission counts until its outcome is taken.
+/// Which submissions a link has. A submission counts until its outcome is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Submitted {
     pub(crate) send: bool,
@@ -432,8 +432,8 @@ pub(crate) trait Link: Send {
     /// knows. Once the peer has ended its stream, the rest of a message cannot be longer.
     fn unread_bytes(&self) -> usize;
 
-    /// Returns what the system knows about the connection, for a heartbeat. `None` within the
-    /// process: no system is between the ends, and everything sent has arrived.
+    /// Returns the system's statistics of the connection, for a heartbeat. `None` for an in-process
+    /// connection: there is no system between its ends, and everything sent has arrived.
     fn stats(&self) -> Option<LinkStats>;
 
     /// Returns the socket, if there is one and the connection is not broken.
@@ -495,14 +495,15 @@ pub(crate) trait Link: Send {
     fn set_io_sizes(&mut self, sizes: IoSizes);
 }
 
-/// What the system knows about a connection, the peer and the peer's system.
+/// The system's statistics of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkStats {
     /// Time since the last byte was received, whether or not a receive has taken it.
     pub(crate) silent: Duration,
     /// Number of sent bytes that the peer's system has confirmed.
     pub(crate) confirmed: u64,
-    /// Number of sent bytes that the peer's system has not confirmed, also for lack of room there.
+    /// Number of bytes in the socket's send queue: the peer's system has not confirmed them, or has
+    /// no room for them.
     pub(crate) unconfirmed: u64,
     /// How long the peer's *system* has not answered bytes, or probes for room, that were sent to
     /// it more than once. Zero while nothing is unanswered. The system of a program that does not

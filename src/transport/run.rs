@@ -53,7 +53,7 @@ pub(crate) trait Reactor: Send {
     ) -> Result<()>;
 }
 
-/// A driver that is dropped when it panics, as at the end of its runtime. Its drop ends its ports.
+/// A driver that is dropped if it panics, as if its runtime had ended. Dropping it ends its ports.
 pub(crate) struct CaughtDriver {
     driver: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -228,7 +228,7 @@ impl Reactor for ThreadRuntime {
         application: Pin<&mut dyn Future<Output = ()>>,
     ) -> Result<()> {
         if let Some(runtime) = self.runtime.take() {
-            // A task, which costs no system call to wake from this thread.
+            // Spawned as a task, since waking a task from this thread costs no system call.
             runtime.spawn(driver);
             runtime.block_on(application);
             // Ends the driver and other tasks, and waits for blocking ones, as in any program.
@@ -239,7 +239,7 @@ impl Reactor for ThreadRuntime {
 }
 
 impl Drop for ThreadRuntime {
-    /// Shuts down in the background: a runtime's own drop panics in async code, and this runtime is
+    /// Shuts down in the background. A runtime's own drop panics in async code, and this value is
     /// dropped there if the thread could not be started.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {

@@ -20,8 +20,8 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
 
-/// The system calls of one backend for one connection. All but the last six methods end submissions
-/// in [`Submissions`], at once or in a later call.
+/// The system calls of one backend for one connection. They end submissions in [`Submissions`], at
+/// once or in a later call.
 pub(super) trait Stream: Send {
     /// Ready with the end of the connect. Pending: the waker is registered.
     fn poll_connect(&mut self, io: &mut Submissions) -> Poll<Result<SocketAddr>>;
@@ -36,9 +36,9 @@ pub(super) trait Stream: Send {
     fn poll_watch(&mut self, io: &mut Submissions);
 
     /// Called before bytes go through shared memory. From now on the stream keeps a receive in
-    /// flight only if one is submitted: another one would take bytes while the carrier counts them.
-    /// And the first byte wakes: the rest of a payload comes through shared memory, so the socket
-    /// may never hold as many bytes as the receive waits for.
+    /// flight only while one is submitted: another one would take bytes while the carrier counts
+    /// them. From now on one byte in the socket wakes the link: the rest of a payload comes through
+    /// shared memory, so the socket may never hold as many bytes as the receive waits for.
     fn localized(&mut self) {}
 
     /// Ready once the peer has ended its stream, or the connection is broken. Receives nothing: the
@@ -50,7 +50,7 @@ pub(super) trait Stream: Send {
     /// Registers the waker for a receive or a watch that was submitted, or wakes it. Reads nothing.
     fn arm(&mut self, io: &mut Submissions);
 
-    /// Advances the stream's own work, while nothing is submitted.
+    /// Advances work that needs no submission. Called while nothing is submitted.
     fn poll_idle(&mut self, _io: &mut Submissions) {}
 
     /// Tries the armed receive without asking for readiness.

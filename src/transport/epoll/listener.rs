@@ -68,7 +68,7 @@ pub(in crate::transport) fn accepted(
         .and_then(|peer| SocketAddr::try_from(peer).ok().map(canonical))
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
     let local = local_addr(&fd)?;
-    // Fails only on a dead connection, which its first receive reports.
+    // A failure means a dead connection, which the first receive reports.
     let _ = sockopt::set_tcp_nodelay(&fd, true);
     Ok(RawLink::Socket(RawSocket {
         fd,

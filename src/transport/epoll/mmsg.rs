@@ -71,9 +71,9 @@ impl Lists {
     }
 }
 
-/// A group of datagrams sent as one buffer, which the system cuts up (UDP_SEGMENT): the datagrams
-/// before `end` that belong to no earlier group. `segment`: the length of each datagram but the
-/// last, if there are several.
+/// A group of datagrams that are sent as one buffer, which the system cuts up (UDP_SEGMENT). The
+/// group begins where the previous group ends. `segment`: the length of each datagram but the last,
+/// if there are several.
 struct SegmentedSend {
     end: usize,
     segment: Option<u16>,
@@ -202,7 +202,7 @@ pub(in crate::transport) fn send(
     Ok(sent.checked_sub(1).map_or(0, |last| groups[last].end))
 }
 
-/// Sends one datagram with more pieces than a list holds.
+/// Sends one datagram that has more pieces than a list holds, as one copy.
 fn send_copied(
     fd: &OwnedFd,
     local: SocketAddr,
@@ -219,7 +219,7 @@ fn send_copied(
     send(fd, local, &[datagram], false)
 }
 
-/// Receives into these buffers, in order: at least one datagram, or the error.
+/// Receives into these buffers, in order. Returns an error only if no datagram was received.
 pub(in crate::transport) fn receive(
     fd: &OwnedFd,
     buffers: &mut [RecvBuffer],
@@ -296,8 +296,8 @@ pub(in crate::transport) fn receive(
             len,
         });
     }
-    // The call ended early because the socket is empty, unless the next buffer may be unwritable:
-    // then the next call finds out.
+    // A call that ends early has drained the socket, unless the next buffer may be unwritable; then
+    // the next call shows which.
     let drained = received < lists.count
         && match &buffers[received] {
             RecvBuffer::Direct(payload) => payload.is_owned(),

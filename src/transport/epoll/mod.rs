@@ -295,7 +295,7 @@ fn poll_ready<'a>(
         .map_err(|_| driver_gone())
 }
 
-/// Makes a call when the reactor reports the socket ready, again until a call does not block.
+/// Makes the call each time the reactor reports the socket ready, until a call does not block.
 /// `call` returns its value, and whether the next call would block. Pending: the waker is
 /// registered. The outer error is the reactor's, the inner error the call's.
 fn poll_io<T>(

@@ -1,4 +1,4 @@
-//! When the source port of a connection is chosen (`IP_BIND_ADDRESS_NO_PORT`).
+//! Leaves the choice of a connection's source port to the connect (`IP_BIND_ADDRESS_NO_PORT`).
 //!
 //! A bind to port 0 takes a port from all destinations at once, since the system does not know yet
 //! where the connection leads. So a source address could have only some 28,000 connections in all,
@@ -34,7 +34,7 @@ pub(super) fn leave_to_connect(socket: &impl AsFd) -> io::Result<()> {
 /// It concerns this machine, not the peer.
 pub(super) fn none_left(error: &io::Error, to: SocketAddr, from: Option<SocketAddr>) -> Error {
     let (kind, what) = match (from, to) {
-        // Without any IPv6 address of this machine, the system reports the same.
+        // The system reports the same error if this machine has no IPv6 address at all.
         (None, SocketAddr::V6(_)) => (
             ErrorKind::AddressNotAvailable,
             "no IPv6 address of this machine, or no source port",

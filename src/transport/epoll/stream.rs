@@ -69,7 +69,7 @@ impl EpollStream {
     }
 }
 
-/// Receives for a receive that is armed, without waiting.
+/// Tries the armed receive, without waiting.
 pub(in crate::transport) fn receive(
     fd: &OwnedFd,
     armed: &Receive,

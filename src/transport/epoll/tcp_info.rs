@@ -79,7 +79,7 @@ pub(in crate::transport) fn stats(fd: &OwnedFd) -> io::Result<LinkStats> {
     })
 }
 
-/// Returns the facts about a connected socket that applications see.
+/// Returns the statistics of a connected socket that applications see.
 pub(crate) fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     let info = kernel_tcp_info(fd)?;
     let micros = |count: u32| Duration::from_micros(count.into());
@@ -104,8 +104,8 @@ fn kernel_tcp_info(fd: BorrowedFd<'_>) -> io::Result<KernelTcpInfo> {
     // SAFETY: `KernelTcpInfo` is a plain C struct of numbers, for which all zeros is a value.
     let mut info: KernelTcpInfo = unsafe { mem::zeroed() };
     let mut len = mem::size_of::<KernelTcpInfo>() as libc::socklen_t;
-    // SAFETY: the descriptor is open; the kernel writes at most `len` bytes to `info`, which is so
-    // large, and any bytes are a value of it.
+    // SAFETY: the descriptor is open. The kernel writes at most `len` bytes to `info`, which has
+    // that length, and every bit pattern is a valid `KernelTcpInfo`.
     let result = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),

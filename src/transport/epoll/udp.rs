@@ -1,7 +1,7 @@
 //! UDP sockets, with the readiness of a reactor or a ring.
 //!
-//! If ICMP reports an error of an earlier datagram, the system returns that error from the next
-//! call, which concerns another datagram. Such errors are skipped ([`is_of_the_past`]).
+//! An ICMP error belongs to an earlier datagram, but the system returns it from the next call,
+//! which concerns another datagram. Such errors are skipped ([`is_of_the_past`]).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -223,7 +223,8 @@ fn interface_v4(membership: Membership) -> io::Result<Ipv4Addr> {
     }
 }
 
-/// Returns true for errors of an earlier datagram, reported by the network, and for interruptions.
+/// Returns true for an interruption, and for an error that the network has reported about an
+/// earlier datagram.
 fn is_of_the_past(error: &io::Error) -> bool {
     interrupted(error) || error.raw_os_error() == Some(libc::ECONNREFUSED)
 }

@@ -82,9 +82,9 @@ struct PolledSocket {
     state: Arc<PolledState>,
 }
 
-/// The known readiness of one socket, and the waker to wake when the readiness changes: once, as by
-/// Tokio's reactor, and only by edges of an awaited direction. An edge for reading also reports
-/// that the socket can be written, which it nearly always can.
+/// The known readiness of one socket, and its waker. An edge wakes the waker only if its direction
+/// is awaited, and once, as Tokio's reactor does. An edge for reading also reports that the socket
+/// is writable, which it nearly always is.
 #[derive(Default)]
 struct PolledState {
     readiness: AtomicU32,

@@ -230,7 +230,8 @@ impl LocalCarrier {
         io: &mut Submissions,
         socket: &mut impl Stream,
     ) -> Result<()> {
-        // A receive that the kernel had before the change to the ring ends, or is returned.
+        // A receive that the kernel got before the change to the ring must end or be returned
+        // first.
         if io.is_receive_in_flight() {
             socket.poll_receive(io);
             if io.armed().is_none() {
@@ -248,8 +249,8 @@ impl LocalCarrier {
             return Ok(());
         }
         let Poll::Ready(end) = socket.poll_end(io) else {
-            // Bytes that came just now are taken once; for more, this side polls again, so the
-            // writer cannot keep it here.
+            // Takes bytes that have just come, once. For more bytes this side polls again, so that
+            // the writer cannot keep it in this call.
             if !self.sleep(io)? && !self.take_available(io)? {
                 io.waker.wake_by_ref();
             }

@@ -117,15 +117,15 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is an address and a length; every access through it is an unsafe step with a
-// proof of its own, on whichever thread.
+// SAFETY: a mapping is an address and a length. Each access through it is an unsafe operation with
+// its own proof, which holds on any thread.
 unsafe impl Send for Mapping {}
 // SAFETY: as for Send.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(fd: &OwnedFd, at: u64, len: usize, access: ProtFlags) -> Result<Self> {
-        // SAFETY: the kernel chooses addresses that nothing else has.
+        // SAFETY: the kernel chooses an unused range of addresses.
         let mapped = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, fd, at) };
         let start = mapped.map_err(|error| os_error(error, "mapping shared memory"))?;
         let start = NonNull::new(start.cast()).ok_or_else(|| not_such("it is at address 0"))?;

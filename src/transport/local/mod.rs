@@ -14,11 +14,11 @@ mod ring;
 pub(crate) use carrier::{Doorbell, LocalCarrier, LocalParts};
 pub(crate) use rendezvous::{Expectation, LocalOffer, OnMet, Token, is_of_this_host, meet, offer};
 
-/// What a liar says, and how.
+/// The name of an impossible value, and the function that stores it.
 #[cfg(test)]
 type Lie = (&'static str, fn(&mut LocalParts));
 
-/// What a side can store that cannot be, before it has begun to use its ring.
+/// Impossible values that a side can store before it has begun to use its ring.
 #[cfg(test)]
 pub(super) const LIES: [Lie; 4] = [
     ("it has written without having begun", |it| {

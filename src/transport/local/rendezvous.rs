@@ -44,7 +44,7 @@ use crate::limits::{
 /// The offer of shared memory that a side sends with the HELLO of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LocalOffer {
-    /// Shows a peer on the same host that both are on it, and shows other peers nothing.
+    /// Lets a peer on the same host recognise that host; reveals nothing to other peers.
     pub(crate) host: [u8; 8],
     pub(crate) name: [u8; 16],
     pub(crate) token: Token,

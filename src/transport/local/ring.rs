@@ -59,9 +59,9 @@ impl BothWords {
                 .addr()
                 .is_multiple_of(align_of::<RingWords>())
         );
-        // SAFETY: the mapping begins at a page and has one at least, which both directions fit in;
-        // it lives as long as the reference. The words are atomics, which may change at any time,
-        // and any number is a value of theirs.
+        // SAFETY: the mapping begins at a page boundary, is at least one page long, which holds the
+        // words of both directions, and lives as long as the reference. The words are atomics, for
+        // which any value is valid and which may change at any time.
         unsafe { start.add(direction).as_ref() }
     }
 }
@@ -204,7 +204,7 @@ impl RingWriter {
             self.ring.bytes.populate(at, len)?;
             self.pages.to += len as u64;
             if self.pages.to - self.pages.from >= self.ring.len() {
-                self.pages.to = u64::MAX; // All of them.
+                self.pages.to = u64::MAX; // All pages are populated.
             }
         }
         Ok(())
@@ -230,7 +230,7 @@ impl RingWriter {
         assert!(len as u64 <= room, "bytes are written where there is room");
         (self.ring.parts(self.written, len)).map(|(at, len)| {
             // SAFETY: the span is the whole ring, mapped for writing as long as `self` is borrowed;
-            // this process reaches this mapping by these ranges alone.
+            // this process accesses the mapping only through such ranges.
             unsafe { CopyTo::shared(self.ring.span(), at, len) }
         })
     }
@@ -338,7 +338,7 @@ impl RingReader {
         assert!(len as u64 <= available, "only what is available is read");
         (self.ring.parts(self.read, len)).map(|(at, len)| {
             // SAFETY: the span is the whole ring, mapped as long as `self` is borrowed; this
-            // process reaches this mapping by these ranges alone.
+            // process accesses the mapping only through such ranges.
             unsafe { CopyFrom::shared(self.ring.span(), at, len) }
         })
     }

@@ -1,8 +1,8 @@
-//! Connections within the process: no sockets and no kernel, but the same promises. They serve
+//! Connections within the process: no sockets and no kernel, but the same guarantees. They serve
 //! tests that need no network, and endpoints in the same process.
 //!
-//! A [`LoopbackNet`] is a small machine with addresses of its own: a listener in one net is not
-//! seen in another. Bytes are copied twice, into a pipe and out of it.
+//! A [`LoopbackNet`] has an address space of its own: a listener in one net is not seen in another.
+//! Bytes are copied twice, into a pipe and out of it.
 
 #[cfg(any(test, feature = "test-util"))]
 mod attempt;
@@ -52,7 +52,7 @@ pub struct LoopbackNet {
 }
 
 impl LoopbackNet {
-    /// Makes an empty network, unseen by all others.
+    /// Makes an empty network, isolated from all others.
     pub fn new() -> Arc<Self> {
         Arc::new(LoopbackNet {
             listeners: Lock::new(HashMap::new()),

@@ -81,8 +81,8 @@ impl Pipe {
         Ok(room)
     }
 
-    /// As [`Pipe::poll_room`], but the waker is also woken when the reader goes, whatever the room.
-    /// `Err`: the reader is gone, or the pipe is reset.
+    /// As [`Pipe::poll_room`], but the waker is also woken when the reader is dropped, even if
+    /// there is room. `Err`: the reader is gone, or the pipe is reset.
     #[cfg(any(test, feature = "test-util"))]
     pub(super) fn poll_writer(&self, waker: &Waker) -> Result<usize, ()> {
         let mut state = self.state.lock("look for the reader");

@@ -131,7 +131,7 @@ impl Direction {
             self.in_transit_bytes -= item.len();
             match item {
                 InTransit::Bytes(mut bytes) => {
-                    // A sink that is gone takes everything.
+                    // A sink without a reader accepts everything.
                     let room = self.sink.poll_writer(waker).unwrap_or(bytes.len());
                     if room < bytes.len() {
                         let rest = bytes.split_off(room);

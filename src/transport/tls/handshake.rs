@@ -81,7 +81,7 @@ impl Handshake {
         }
     }
 
-    /// Takes in the received part of one record; returns how many bytes of the stage it took.
+    /// Takes the bytes of at most one record from the stage; returns their number.
     ///
     /// # Errors
     /// The handshake has failed; an alert for the peer is in `records`.

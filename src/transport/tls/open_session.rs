@@ -77,7 +77,7 @@ impl OpenSession {
         self.opener.joined_len()
     }
 
-    // In.
+    // Receiving.
 
     /// Opens records until one has data; `None`: no complete record is left.
     pub(super) fn open(&mut self, stage: &mut Stage) -> Result<Option<OpenedRecord>, Error> {
@@ -185,7 +185,7 @@ impl OpenSession {
         Ok(())
     }
 
-    // Out.
+    // Sending.
 
     /// Seals data.
     pub(super) fn seal(

@@ -77,7 +77,7 @@ impl Session {
         !matches!(self.state, SessionState::Open(_))
     }
 
-    // In.
+    // Receiving.
 
     /// Adds received bytes. All earlier bytes must have been taken in.
     pub(super) fn give(&mut self, stage: Stage) {
@@ -218,7 +218,7 @@ impl Session {
         matches!(&self.state, SessionState::Open(open) if open.is_peer_closed())
     }
 
-    // Out.
+    // Sending.
 
     /// Seals plaintext in records, which are queued to be sent.
     pub(super) fn seal(&mut self, plaintext: OutboundChunks<'_>) -> Result<()> {

@@ -43,8 +43,8 @@ pub(super) struct BufferRing {
     held: u16,
 }
 
-// SAFETY: the memory is this value's own; access follows the rule at the head of the file, by
-// `&mut self` on our side, on whichever thread.
+// SAFETY: this value owns the memory. Our side accesses it through `&mut self` as the rule at the
+// head of the file demands, on any thread.
 unsafe impl Send for BufferRing {}
 
 impl BufferRing {

@@ -28,7 +28,7 @@ impl CompanionRuntime {
         let handle = runtime.handle().clone();
         let (end, is_over) = oneshot::channel();
         let body = move || {
-            // Fails only by the drop that ends it.
+            // Fails only if the sender is dropped, which ends the runtime.
             let _ = runtime.block_on(is_over);
         };
         let thread = thread::Builder::new().name("fabric-tokio".to_owned());

@@ -52,7 +52,8 @@ pub(super) struct LinkCompletions {
     pub(super) filled: VecDeque<FilledBuffer>,
 }
 
-/// Completions of a socket whose owner makes the calls, and only waits for readiness.
+/// Completions of a socket whose owner makes the system calls itself, and uses the ring for
+/// readiness only.
 pub(super) struct ReadinessCompletions {
     pub(super) waker: Waker,
     /// One poll per direction.

@@ -73,10 +73,10 @@ impl State {
         }
     }
 
-    /// Handles the completion of a cancellation; the cancelled operation has a completion of its
-    /// own. The kernel does not find an operation that it is about to retry, so that is cancelled
-    /// again, or it would never end. An operation that has ended is no longer in the table, or its
-    /// completion follows.
+    /// Handles the completion of a cancellation. A cancelled operation has a completion of its own.
+    /// The kernel does not find an operation that it is about to retry: such an operation is still
+    /// in the table, and is cancelled again, or it would never end. If the operation has ended, the
+    /// second cancellation does nothing.
     fn cancelled(&mut self, ring: &IoUring, target: Key, result: i32) {
         if result == -libc::ENOENT && self.ops.get(target).is_some() {
             self.push_cancel(ring, target);

@@ -187,8 +187,8 @@ impl Ring {
         })
     }
 
-    /// Makes the calling thread the only one that enters the kernel; the entry `wake_fd` polls its
-    /// eventfd.
+    /// Makes the calling thread the only one that enters the kernel. `wake_fd` is the entry that
+    /// polls the thread's eventfd.
     pub(super) fn begin(&self, wake_fd: Entry) -> io::Result<()> {
         self.with(|state, ring| {
             debug_assert_eq!(state.ring_owner, RingOwner::None, "a ring has one thread");
@@ -263,7 +263,8 @@ impl Ring {
         }
     }
 
-    /// Returns true if a drive submits; the thread of a ring submits as it goes to sleep.
+    /// Returns true if [`Ring::poll_drive`] submits. A ring's own thread submits as it goes to
+    /// sleep.
     fn submits_in_drive(&self) -> bool {
         matches!(self.driven_by, RingDriver::Reactor(_))
     }
@@ -288,8 +289,8 @@ impl Ring {
         })
     }
 
-    /// See [`Transport::has_completions`](crate::transport::Transport::has_completions). Makes no
-    /// system call until the kernel reports by a flag that this thread has something to complete.
+    /// See [`Transport::has_completions`](crate::transport::Transport::has_completions). Makes a
+    /// system call only if the kernel has set the flag that this thread has completions to run.
     pub(super) fn has_completions(&self) -> bool {
         self.with(|state, ring| {
             if state.is_over() {

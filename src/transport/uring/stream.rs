@@ -509,7 +509,7 @@ impl Stream for UringStream {
         if !is_clean {
             return None;
         }
-        // A poll that ends late keeps its own share of the descriptor.
+        // A poll that ends late keeps its own reference to the descriptor.
         let fd = match Arc::try_unwrap(self.fd.take()?) {
             Ok(fd) => fd,
             Err(shared) => shared.try_clone().ok()?,

@@ -173,11 +173,11 @@ impl State {
         // SAFETY: the lock of the state is held, and no other queue object exists under it.
         let mut queue = unsafe { ring.submission_shared() };
         while let Some(entry) = self.backlog.front() {
-            // SAFETY: what an entry points to is in the memory of its slot, at an address that
-            // does not change until the operation's completion (memory-model rule 1); its
-            // descriptor is open as long, by the slot's `fd`; the eventfd by the `WakeState`, until
-            // the thread has submitted it. Entries without memory point to nothing. A thread that
-            // submits without the lock reads only what is published, by atomics.
+            // SAFETY: what an entry points to is in the memory of its slot, at an address that does
+            // not change until the operation's completion (memory-model rule 1). The slot's `fd`
+            // keeps its descriptor open for as long. The `WakeState` keeps the eventfd open until
+            // the thread has submitted its entry. Entries without memory point to nothing. A thread
+            // that submits without the lock reads only published entries, through atomics.
             if unsafe { queue.push(entry) }.is_err() {
                 return;
             }
@@ -221,8 +221,8 @@ impl State {
             // SAFETY: as in `flush_backlog`.
             let count = unsafe { ring.submission_shared() }.len() as u32;
             let flags = EnterFlags::GETEVENTS.bits();
-            // SAFETY: as many entries as the queue holds, no argument. Only being asked for events
-            // makes the kernel do what it has deferred.
+            // SAFETY: as many entries as the queue holds, no argument. The kernel runs its deferred
+            // work only if the call asks for events.
             unsafe { (ring.submitter()).enter::<libc::sigset_t>(count, 0, flags, None) }
         };
         if entered.is_ok() {
@@ -288,8 +288,8 @@ impl State {
         retry
     }
 
-    /// Submits now, and harvests completions, for cancellations that are awaited. If the ring
-    /// belongs to another thread, that thread does it: the push has woken it.
+    /// Submits now and harvests completions, so that awaited cancellations end. If the ring belongs
+    /// to another thread, that thread does both: the push has woken it.
     pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
         if !self.ring_owner.is_mine() || self.is_over() {
             return;

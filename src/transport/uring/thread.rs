@@ -189,7 +189,7 @@ impl Wake for WakeFd {
     }
 }
 
-/// Wakes the application's future on the ring's thread. It is woken on that thread by a flag alone,
+/// Wakes the application's future on the ring's thread. On that thread a wake only sets a flag,
 /// which the thread reads before it sleeps.
 struct FutureWake {
     is_woken: AtomicBool,
@@ -419,8 +419,8 @@ impl Drop for ThreadClock {
 mod tests {
     use super::*;
 
-    /// `FutureWake`: "on that thread by a flag alone", also when the thread is taken to be asleep:
-    /// it reads the flag before it is. Another thread ends the sleep.
+    /// `FutureWake`: "On that thread a wake only sets a flag", also when the thread is taken to be
+    /// asleep: it reads the flag before it is. Another thread ends the sleep.
     #[test]
     fn a_wake_on_the_same_thread_makes_no_system_call() {
         let wake_fd = Arc::new(WakeFd::new().unwrap());
