@@ -1,5 +1,5 @@
-//! How much work is done before other ports and tasks have their turn. One budget is passed from a
-//! poll of the driver to the turns of its ports, and to the outcomes and batches of a turn.
+//! Limits the work that is done before other ports and tasks have their turn. One budget is passed
+//! from a poll of the driver to the turns of its ports, and to the outcomes and batches of a turn.
 //!
 //! Bytes bound a bulk transfer. Each step counts as some bytes. Time bounds the machine's
 //! processing of received bytes, which bytes and steps do not measure.
@@ -12,7 +12,7 @@ use crate::limits::{STEP_BYTES, TURN_BYTES_MAX, TURN_TIME_MAX};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     bytes: usize,
-    /// Time at which it ends, by the backend's clock.
+    /// Time at which the budget ends, by the backend's clock.
     until: Option<Instant>,
     /// Time at which the clock was last read.
     ticked: Option<Instant>,

@@ -84,7 +84,7 @@ impl CompletionContext<'_> {
             counts.count(&op.end.result, len);
         }
         let undelivered = self.deliver_uncounted(op, wakes);
-        // 3. Count it in the endpoint's counter; a message that goes back was not received.
+        // 3. Count it in the endpoint's counter; a requeued message was not received.
         match (&undelivered, self.counter) {
             (Undelivered::Message(_), _) | (_, None) => {}
             (_, Some(counter)) if succeeded => counter.add_into(1, wakes),
@@ -107,7 +107,8 @@ impl CompletionContext<'_> {
                 ref mut slot,
                 ..
             } => match slot.take() {
-                // Selective completion, not requested for this operation: success is only counted.
+                // With selective completion, the success of an operation that requested no
+                // completion is only counted.
                 Some(slot) if errors_only && op.end.result.is_ok() => {
                     slot.free(wakes);
                     Undelivered::memory_of(op)

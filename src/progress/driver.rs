@@ -366,7 +366,8 @@ impl Driver {
         Some(turned)
     }
 
-    /// Sets the port that the driver polls while it spins. The peers of all others wake it.
+    /// Sets the port that the driver polls while it spins. All other ports are woken by their
+    /// peers.
     #[inline]
     fn set_polled(&mut self, polled: Option<Key>) {
         if self.polled != polled {
@@ -504,7 +505,7 @@ impl Future for Driver {
                 budget.spend_step();
             }
             if budget.is_spent() || is_more_due {
-                // The port is not polled as long as this lasts.
+                // The port is not polled while other work is due.
                 this.set_polled(None);
                 this.yield_to_runtime(cx);
                 return Poll::Pending;

@@ -213,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// Returns where in their interval the idle heartbeats of the next port lie, from 0 to 1.
+    /// Returns the position of the next port's idle heartbeats within their interval, from 0 to 1.
     /// Depends only on the domain's random numbers and the ports opened so far: tests do not
     /// influence each other.
     pub(super) fn next_spread(&self) -> f64 {

@@ -64,8 +64,8 @@ impl Port {
         self.move_messages(&mut state, inbox, unread, buffers);
     }
 
-    /// Takes messages for a reader that has read all, or registers it for the next ones. `Err`: the
-    /// reason why no more will come.
+    /// Takes messages for a reader that has read all earlier ones. If there are none, registers the
+    /// reader for the next ones. `Err`: the reason why no more will come.
     pub(crate) fn poll_messages(
         &self,
         inbox: InboxId,

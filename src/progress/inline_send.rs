@@ -1,4 +1,4 @@
-//! Whether a post is sent within its call, or left to the driver (ruling 5).
+//! Decides whether a post is sent within its call or left to the driver (ruling 5).
 //!
 //! ```text
 //!            sent within the call

@@ -11,10 +11,10 @@
 //!                      │                both are admitted  │
 //!                      └──────────────────▶ Sharing ───────┘
 //! ```
-//! The side that has connected asks, once the connection has carried some traffic. The accepting
-//! side expects the request a little earlier. So thousands of idle connections cost nothing. Each
-//! side admits the connection before shared memory is allocated. A failure changes only the reason
-//! that [`Port::path`] returns.
+//! The connecting side asks for shared memory once the connection has carried some traffic. The
+//! accepting side expects the request a little earlier. So thousands of idle connections cost
+//! nothing. Each side admits the connection before shared memory is allocated. A failure changes
+//! only the reason that [`Port::path`] returns.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -41,7 +41,7 @@ pub(super) enum LocalState {
     Offered {
         /// The token of this side's offer.
         token: Token,
-        /// True if this side has connected, and so asks.
+        /// True if this side has connected, and so asks for shared memory.
         asks: bool,
     },
     Expecting {
@@ -115,7 +115,7 @@ impl Drop for LocalShare {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocalConfig {
     path: LocalPath,
-    /// Number of sends and receives of a connection before it asks.
+    /// Number of sends and receives of a connection before it asks for shared memory.
     after: u64,
     shares: Arc<AtomicUsize>,
 }

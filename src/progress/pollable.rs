@@ -10,7 +10,7 @@ use super::budget::Budget;
 use super::liveness::{HeartbeatTimer, NextHeartbeat, PeerLiveness};
 use super::port::Port;
 
-/// When a port has its next turn, as decided at the end of its last one.
+/// The time of a port's next turn, as decided at the end of its last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextTurn {
     /// When it is woken, or at the alarm.

@@ -283,7 +283,7 @@ impl Port {
     }
 
     fn log_end(&self, connected: bool, lost: Option<Error>) {
-        // Processes end normally, the peer's or this one; any other loss is a fault.
+        // The peer's process, or this one, may end normally; any other loss is a fault.
         let is_end = |kind| matches!(kind, ErrorKind::PeerClosed | ErrorKind::DriverGone);
         let level = match &lost {
             None => Level::INFO,

@@ -1,4 +1,4 @@
-//! Where an operation reports: to its future, to a completion queue, or nowhere (ruling 2).
+//! The destination of an operation's report: its future, a completion queue, or nothing (ruling 2).
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -16,13 +16,13 @@ pub(crate) type OpRecord = OwnedRecord<Operation<Report>>;
 /// The record of an operation, for the future that awaits its end.
 pub(crate) type AwaitedOp = AwaitedRecord<Operation<Report>>;
 
-/// Where one operation reports.
+/// The destination of one operation's report.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// To the future that awaits its record.
+    /// The future that awaits the record.
     Future,
-    /// To a completion queue; `slot` is set once the operation is accepted. Until then the future
-    /// of its acceptance awaits the record.
+    /// A completion queue; `slot` is set once the operation is accepted. Until then the future of
+    /// its acceptance awaits the record.
     Queue {
         queue: CompletionQueue,
         context: UserContext,
@@ -32,14 +32,14 @@ pub(crate) enum Report {
         errors_only: bool,
         slot: Option<CqSlot>,
     },
-    /// To a completion queue, as one message of a multi-receive buffer.
+    /// A completion queue, for one message of a multi-receive buffer.
     Piece {
         multi: Arc<MultiReceive>,
         slot: CqSlot,
     },
-    /// To counters only: it was injected, or its owner is gone.
+    /// Counters only: the operation was injected, or its owner is gone.
     Nowhere,
-    /// Nowhere: it has been counted and reported as timed out already.
+    /// Nothing: the operation has already been counted, and reported as timed out.
     Counted,
 }
 

@@ -41,9 +41,9 @@ impl SpinState {
         self.last_port
     }
 
-    /// Returns the time until which to spin within this poll, which has found nothing so far.
-    /// `None` in the first such poll after one that found something, unless spinning was of use:
-    /// the peer, or the task that is to answer, may be waiting for this very processor.
+    /// Returns the time until which this poll spins, which has found nothing so far. `None` in the
+    /// first such poll after a poll that found something, unless spinning was of use: the peer, or
+    /// the task that is to answer, may need this processor.
     pub(super) fn window(&self) -> Option<Instant> {
         if self.until.is_none() || !(self.was_idle || self.finds_at_once) {
             return None;
@@ -56,8 +56,9 @@ impl SpinState {
         self.finds_at_once = found;
     }
 
-    /// Returns true if the runtime's reactor is to be polled before the next poll, which takes a
-    /// system call: while nothing comes, and every `SPIN_ROUNDS_MAX` polls for other sockets.
+    /// Returns true if the runtime's reactor is to be polled before the next poll: while nothing
+    /// comes, and otherwise every `SPIN_ROUNDS_MAX` polls, for other sockets. Polling the reactor
+    /// is a system call.
     pub(super) fn is_reactor_due(&mut self) -> bool {
         self.rounds += 1;
         let is_due = self.was_idle || self.rounds >= SPIN_ROUNDS_MAX;
@@ -86,7 +87,7 @@ impl SpinState {
     }
 
     /// Yields the processor after a poll that found nothing: the thread that is to send the next
-    /// bytes may be waiting for this very processor.
+    /// bytes may need this processor.
     pub(super) fn yield_if_idle(&self) {
         if self.was_idle {
             std::thread::yield_now();

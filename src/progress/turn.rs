@@ -51,7 +51,7 @@ impl Port {
         found.then(|| self.turn_of(&mut state, published, now, clock, left))
     }
 
-    /// Takes a turn, which counts as completions what was published since `published`.
+    /// Takes a turn. Its completions are the events published since the count was `published`.
     fn turn_of(
         &self,
         state: &mut PortState,

@@ -509,8 +509,8 @@ impl<T> Dgram<T> {
         Withdrawn::Ended
     }
 
-    /// Takes back the datagram of a receive that has ended and whose owner never looked at the
-    /// result. The datagram goes to the next receive that takes it, or to the head of those kept.
+    /// Takes back the datagram of a receive that has ended and whose owner never read the result.
+    /// The datagram goes to the next receive that takes it, or to the head of the kept datagrams.
     /// It is copied, since kept datagrams lie in memory of this library.
     pub(crate) fn give_back(
         &mut self,

@@ -26,7 +26,7 @@ use crate::wire::{AtomicCall, AtomicForm, FrameHeader, Segments};
 /// Key of an operation within its connection.
 pub(crate) type OpKey = Key;
 
-/// What an operation does, apart from its memory.
+/// The kind of an operation, with all parameters except its memory.
 #[derive(Debug)]
 pub(crate) enum OpKind {
     /// A message. `ack`: the send completes when the message is in the peer's memory.
@@ -173,7 +173,7 @@ impl AtomicRequest {
     }
 }
 
-/// How an operation is posted.
+/// The options of a post.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PostOptions {
     /// The operation waits for room in a full context, instead of failing with Again.
@@ -190,7 +190,7 @@ pub(crate) struct PostOptions {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Why a post was not admitted, and the operation as it was posted.
+/// The reason why a post was not admitted, and the operation as it was posted.
 #[derive(Debug)]
 pub(crate) struct RefusedPost<T> {
     pub(crate) error: Error,
@@ -214,7 +214,7 @@ impl<T> RefusedPost<T> {
     }
 }
 
-/// Where a message came from.
+/// The origin of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageOrigin {
     /// A peer, over this connection.
@@ -226,7 +226,7 @@ pub(crate) enum MessageOrigin {
     Address(SocketAddr),
 }
 
-/// How an operation ended. Each field is written into the record when it is known.
+/// The result of an operation. Each field is written into the record when it is known.
 #[derive(Debug)]
 pub(crate) struct OpEnd {
     /// Ok, or the typed reason.
@@ -305,7 +305,7 @@ pub(crate) struct Operation<T> {
     /// Set if a copy to the operation's memory failed: the remaining bytes are dropped, and the
     /// operation ends with this error.
     pub(crate) failed: Option<AccessError>,
-    /// How the operation ended, if it has.
+    /// The operation's result, if it has ended.
     pub(crate) end: OpEnd,
 }
 
@@ -401,7 +401,7 @@ impl<T> Operation<T> {
         end.order = arrival.order;
     }
 
-    /// True of a receive that got a message, in full or truncated.
+    /// True for a receive that got a message, in full or truncated.
     pub(crate) fn is_message_received(&self) -> bool {
         let arrived = |error: &Error| error.kind() == ErrorKind::Truncated;
         self.is_receive() && self.end.result.as_ref().err().is_none_or(arrived)

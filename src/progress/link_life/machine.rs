@@ -278,7 +278,7 @@ impl LinkLife {
                 LinkAction::BeginAgain
             }
             Draining if !inputs.is_link_busy => {
-                // After an agreed end there is nothing to wait for either.
+                // Lingering is also useless after an agreed end.
                 let is_orderly = !inputs.has_fault && !inputs.is_eof_in_order;
                 let finish_stream = is_orderly && inputs.is_up && inputs.has_link;
                 if finish_stream {
@@ -316,8 +316,8 @@ impl LinkLife {
             return self.await_eof(now);
         }
         if inputs.is_limit_exceeded || inputs.is_eof_in_order {
-            // A peer whose stream has ended may not take the answers that it asked for: they wait
-            // no longer than a close of ours would.
+            // A peer whose stream has ended may never read the answers that it asked for. They are
+            // flushed within the same time limit as at a close by this side.
             self.go(Flushing);
             return self.tick_flushing(now, false, inputs);
         }

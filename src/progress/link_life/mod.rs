@@ -29,7 +29,7 @@ impl PortState {
     fn link_inputs(&self) -> LinkInputs {
         let machine = &self.machine;
         let lifecycle = machine.lifecycle();
-        // While the life is open, nothing depends on it.
+        // While the life is open, the inputs about submissions are not used.
         let submitted = match self.life.is_open() {
             true => Submitted::default(),
             false => self.io.submitted(),

@@ -9,8 +9,8 @@
 //!         │                     ProvingKey ─── key refused ───┘   │
 //!         └──────────────── no handler any more ──────────────────┘
 //! ```
-//! Decided at once: accepted, or rejected after its key was proven. A connection that breaks, or
-//! sends what it may not, is closed in any state.
+//! A request is decided at once if it is accepted, or rejected after its key was proven. In any
+//! state, a connection closes if it breaks or sends what the protocol does not allow.
 
 use std::net::IpAddr;
 use std::task::{Context, Poll, Waker};

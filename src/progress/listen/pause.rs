@@ -1,4 +1,4 @@
-//! Whether accepting pauses while the limit of half-open connections is reached.
+//! Decides whether accepting pauses while the limit of half-open connections is reached.
 //!
 //! ```text
 //!              as many as may be are half open               it pauses in vain

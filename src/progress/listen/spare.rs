@@ -15,7 +15,7 @@ use crate::limits::REFUSE_AFTER;
 pub(super) struct Spare {
     /// `None`: a peer's connection has taken it, or the process cannot open one.
     descriptor: Option<OwnedFd>,
-    /// When the process was found without descriptors; `None`: it has some.
+    /// Time at which the process was found without descriptors; `None`: it has some.
     exhausted: Option<Instant>,
 }
 

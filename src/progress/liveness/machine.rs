@@ -157,8 +157,8 @@ pub(in crate::progress) struct LivenessMachine {
     /// Number of heartbeats for which the peer is watched, and probed at once, whatever is
     /// outstanding.
     doubts: u32,
-    /// Where in an idle interval the heartbeats fall, and how soon the connection probes for
-    /// itself: 0 to 1.
+    /// Position of the heartbeats within an idle interval, from 0 to 1. Also determines after how
+    /// many shared intervals the connection first probes for itself.
     spread: f64,
 }
 
@@ -235,8 +235,8 @@ impl LivenessMachine {
         true
     }
 
-    /// Doubts the peer, which may be gone: what it sent before proves nothing. Returns true if a
-    /// heartbeat must follow at once, which probes it.
+    /// Suspects that the peer is gone: bytes that it sent before prove nothing. Returns true if a
+    /// heartbeat must follow at once, which probes the peer.
     pub(super) fn doubt(&mut self) -> bool {
         if self.config.is_off() || self.doubts > 0 || self.state == LivenessState::Dead {
             return false;
@@ -494,9 +494,9 @@ pub(in crate::progress) fn spread(number: u64, seed: u64) -> f64 {
     (at >> 32) as f64 / (1_u64 << 32) as f64
 }
 
-/// Returns the time until the first heartbeat of an idle connection: connections that become idle
-/// together are spread evenly over half of the interval, and stay so. The two sides of a connection
-/// differ, so that one probes first and the other hears it.
+/// Returns the time until the first heartbeat of an idle connection. Connections that become idle
+/// together get heartbeats that are spread evenly over half of the interval, now and later. The two
+/// sides of a connection differ, so that one side probes first and the other side hears the probe.
 fn first_idle_heartbeat_after(every: Duration, spread: f64) -> Duration {
     every / 2 + (every / 2).mul_f64(spread)
 }

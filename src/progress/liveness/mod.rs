@@ -184,8 +184,8 @@ impl Port {
         NextHeartbeat::At(next)
     }
 
-    /// Returns the peer's domain, and how long bytes received from it count for all connections to
-    /// it; `None`: this connection shares nothing.
+    /// Returns the peer's domain, and the time for which received bytes count for all connections
+    /// to that domain. `None`: this connection shares nothing.
     fn peer_domain(&self, state: &PortState) -> Option<(PeerDomain, Duration)> {
         let fresh = state.liveness.machine.config().shared()?;
         let domain = PeerDomain {

@@ -1,5 +1,5 @@
-//! When each peer domain was last heard, on any connection. One process drives all connections of a
-//! domain, so idle connections to it share the answer to one probe.
+//! Records when each peer domain was last heard, on any connection. One process drives all
+//! connections of a domain, so idle connections to it share the answer to one probe.
 //!
 //! Connections belong to one domain if its host, its incarnation (HELLO) and the authorization key
 //! that both sides have proven are the same. The incarnation is only what the peer claims, so this

@@ -129,7 +129,8 @@ impl PortIo {
         }
     }
 
-    /// Takes back what holds leases of regions that peers can access. Returns true if anything did.
+    /// Takes back the submissions that hold leases of regions that peers can access. Returns true
+    /// if there were any.
     pub(in crate::progress) fn cancel_leased(&mut self) -> bool {
         let leases = self.submitted().leases;
         if leases {
@@ -208,8 +209,7 @@ impl PortTimers {
         Some(next)
     }
 
-    /// Cancels the alarm: otherwise thousands of connections that have come up would each have a
-    /// turn for nothing.
+    /// Cancels the alarm. Otherwise each connection that has come up would get a needless turn.
     pub(in crate::progress) fn cancel_alarm(&mut self) {
         self.stale_alarm = self.alarm.take().or(self.stale_alarm);
     }

@@ -79,8 +79,8 @@ struct Record {
     number: u64,
     kind: PeerEventKind,
     incarnation: Option<u32>,
-    /// True if the record covers two incarnations or more: a peer that is up at its end has
-    /// restarted.
+    /// True if the record covers two incarnations or more: a peer that is up at the end of the
+    /// record has restarted.
     restarted: bool,
     /// True if the reader has not read that the peer was up.
     is_new: bool,

@@ -160,7 +160,7 @@ impl RdmTask {
         }
     }
 
-    /// Dials the peer's address with a second port, to see which endpoint listens there.
+    /// Dials the peer's address with a second port, to learn which endpoint listens there.
     fn verify(&mut self, peer: PeerAddr, attempt: AttemptId, now: Instant) {
         let key = self.rdm.key_to(peer);
         match key.and_then(|key| self.rdm.unlisted_port(peer, key)) {

@@ -16,8 +16,8 @@ use super::state::{ContextState, reserve};
 use super::{ClaimId, ReceiveContext, ReceiveSelector};
 
 impl ReceiveContext {
-    /// Returns the oldest message that such a receive would take (`FI_PEEK`), whether stored,
-    /// announced, or stalled in its connection.
+    /// Returns the oldest message that a receive with this selector would take (`FI_PEEK`), whether
+    /// stored, announced, or stalled in its connection.
     pub(crate) fn peek(&self, selector: ReceiveSelector) -> Option<Arrival> {
         self.lock("peek")
             .matcher
@@ -94,7 +94,8 @@ impl ReceiveContext {
         });
     }
 
-    /// Discards the oldest message that such a receive would take (`FI_PEEK | FI_DISCARD`).
+    /// Discards the oldest message that a receive with this selector would take (`FI_PEEK |
+    /// FI_DISCARD`).
     pub(crate) fn discard(&self, selector: ReceiveSelector) -> Option<Arrival> {
         self.with_state("discard", |state, deferred| {
             let (claim, arrival) = state.matcher.claim(selector.wanted, selector.source)?;

@@ -27,7 +27,7 @@ use super::state::{AttachedPort, ContextState, lock_queue};
 /// The work that the calls of one step have collected.
 #[derive(Debug)]
 pub(super) struct DeferredWork<'a> {
-    // Under the lock, when the step ends.
+    // The first three lists are processed under the lock, when the step ends.
     pub(super) deliveries: Vec<(OpRecord, ReceivedMessage)>,
     pub(super) completions: Vec<OpRecord>,
     pub(super) multi_completions: Vec<(Arc<MultiReceive>, Result<(), Error>, BufferCursor)>,
@@ -327,7 +327,8 @@ impl ContextState {
     }
 
     /// Requeues a matched receive whose message does not come: posts it again, or ends it if it was
-    /// canceled, the context is closed, or its message was claimed. Returns a part to its buffer.
+    /// canceled, the context is closed, or its message was claimed. Returns a part of a
+    /// multi-receive buffer to that buffer.
     pub(super) fn requeue_receive(
         &mut self,
         key: OpKey,

@@ -221,7 +221,7 @@ fn dropped() {
     sends.join().unwrap();
 }
 
-/// Posts a receive with a time limit that runs from now on, and returns it with its end.
+/// Posts a receive with a time limit that runs from now on. Returns the receive and its deadline.
 fn post_timed(context: &ReceiveContext) -> (Receive, Instant) {
     let second = Duration::from_secs(1);
     let receive = post(context, Some(second));
@@ -294,7 +294,7 @@ fn closed() {
     assert_eq!(context.unexpected_bytes(), 0);
 }
 
-/// A receive that reports to this queue.
+/// Posts a receive that reports to this queue.
 fn post_queued(context: &ReceiveContext, queue: &CompletionQueue) {
     let report = Report::Queue {
         queue: queue.clone(),

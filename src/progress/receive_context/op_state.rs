@@ -60,7 +60,7 @@ pub(super) enum ReceiveOpState {
     MatchedCanceled(PostedReceive),
     /// It takes a claimed message and no other.
     Claimed,
-    /// The part that a message gets of the multi-receive buffer of this key, which takes messages
+    /// A part of the multi-receive buffer with this key, for one message. The buffer takes messages
     /// of this sender only.
     Part(OpKey, Option<SourceId>),
 }

@@ -248,7 +248,7 @@ impl ContextState {
         Withdrawn::Ended
     }
 
-    /// Ends a matched receive for its owner, since its time limit has passed. Another record
+    /// Ends a matched receive for its owner when its time limit has passed. A second record
     /// continues the reception, and the message goes to the next receive.
     pub(super) fn part_with(&mut self, key: OpKey, error: Error, deferred: &mut DeferredWork<'_>) {
         if let Some(record) = self.receives.record_mut(key)

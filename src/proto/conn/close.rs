@@ -20,7 +20,7 @@ use crate::wire::{Capabilities, CloseReason, FrameHeader};
 
 use super::{Connection, Lifecycle, violation};
 
-/// How far the exchange has come.
+/// The progress of the exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::proto) enum CloseExchange {
     #[default]
@@ -199,9 +199,9 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Sorts out the operations queued for a peer that closes: the peer takes what it has room for,
-    /// and asks for nothing more. The other operations go over the next connection, or end. Called
-    /// at the peer's CLOSE, and for everything that is admitted after it.
+    /// Sorts the operations that are queued for a closing peer. The peer takes those that it has
+    /// room for, and asks for no others. The others go over the next connection, or end. Called at
+    /// the peer's CLOSE, and for every operation that is admitted after it.
     pub(super) fn sort_out_waiting(&mut self) {
         if self.has_carried_over() {
             return; // Operations admitted since have joined the carried-over ones.

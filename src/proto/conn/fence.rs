@@ -5,8 +5,8 @@
 //!   numbers    3   4   5 F  6   7   8 F  9
 //!              |---|   |--------|   |----      counted: those of each stretch that have not ended
 //! ```
-//! A fence goes out once no earlier operation is outstanding. Then it is an operation like others,
-//! and the next fence is the first one.
+//! A fence goes out once no earlier operation is outstanding. From then on it counts as an ordinary
+//! operation, and the next fence is the first one.
 
 use std::collections::VecDeque;
 
@@ -20,8 +20,8 @@ struct Fence {
 
 /// The fences that have not gone out, and the operations that each of them waits for.
 ///
-/// Invariant: every admitted transmit operation that has not ended is counted once, in the stretch
-/// of its number.
+/// Invariant: every admitted transmit operation that has not ended is counted once, in the interval
+/// between fences that contains its number.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     waiting: VecDeque<Fence>,
@@ -50,8 +50,8 @@ impl Fences {
         *stretch = stretch.saturating_sub(1);
     }
 
-    /// Notes that `count` operations have ended whose frames had gone out: they are before the
-    /// first waiting fence.
+    /// Notes that `count` operations have ended whose frames had gone out. They precede the first
+    /// waiting fence.
     pub(super) fn ended_first(&mut self, count: usize) {
         let stretch = match self.waiting.front_mut() {
             Some(fence) => &mut fence.before,

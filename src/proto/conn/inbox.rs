@@ -46,8 +46,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Appends an inbox's messages to `unread`, those that its reader has not read yet. `buffers`
-    /// gives back the memory that the reader is done with.
+    /// Appends an inbox's messages to `unread`, the messages that its reader has not read yet.
+    /// `buffers` returns the memory of messages that the reader has read.
     pub(crate) fn take_messages(
         &mut self,
         inbox: InboxId,

@@ -88,7 +88,7 @@ pub(crate) struct Sizes {
     pub(crate) send_order: SendOrder,
 }
 
-/// What an RMA operation does after a message that was posted before it and waits for credit.
+/// The order of an RMA operation relative to an earlier message that waits for credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendOrder {
     /// The RMA operation goes ahead.
@@ -195,7 +195,7 @@ pub(crate) struct Connection<T> {
     awaited_reads: VecDeque<AwaitedRead>,
     refusals: Refusals,
     events: Vec<ConnEvent<T>>,
-    /// Why the connection must end; set once. The owner acts on it.
+    /// The reason why the connection must end; set once. The owner acts on it.
     fault: Option<Error>,
     /// Number of unread bytes of the peer, once the peer has sent its last byte.
     last_bytes: Option<u64>,

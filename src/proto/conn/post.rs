@@ -152,10 +152,10 @@ impl<T> Connection<T> {
         Error::new(ErrorKind::Again, what)
     }
 
-    /// Handles a post that fails its check. One kind of post is still admitted: a receive takes a
-    /// message that came in full before the end, if need be once there is room for its completion.
-    /// This also holds while the transport still gives memory back: an error would mean that no
-    /// message is left.
+    /// Handles a post that fails its check. A receive is still admitted if a message that came in
+    /// full before the end is left for it; it may have to wait for room for its completion. This
+    /// also holds while the transport still returns memory: an error would mean that no message is
+    /// left.
     #[cold]
     fn post_not_open(
         &mut self,
@@ -411,8 +411,8 @@ impl<T> Connection<T> {
         withdrawn
     }
 
-    /// Requeues the message of a completed receive whose owner never looked at it: the message goes
-    /// back to the head, in its order.
+    /// Requeues the message of a completed receive whose owner never read the result: the message
+    /// goes back to the head, in its order.
     pub(crate) fn requeue_message(&mut self, receive: &Operation<T>) {
         if let Some(message) = ReceivedMessage::of_receive(receive) {
             self.requeue_own(message);

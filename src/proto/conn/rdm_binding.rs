@@ -31,12 +31,12 @@ pub(crate) struct RdmParams {
     pub(crate) listening_port: u16,
     /// A random number that changes when the endpoint is opened anew.
     pub(crate) incarnation: NonZeroU32,
-    /// The contexts of the endpoint and of the peer that the connection is between.
-    /// [`Capabilities::CONTEXTS`] is offered unless they are the first ones.
+    /// The two contexts, the endpoint's and the peer's, between which the connection is.
+    /// [`Capabilities::CONTEXTS`] is offered unless both are the first ones.
     pub(crate) contexts: NamedContexts,
 }
 
-/// Error of an attempt between contexts which the peer has accepted or rejected for its whole
+/// Makes the error of an attempt between two contexts, if the peer's answer concerns its whole
 /// endpoint.
 pub(crate) fn no_contexts() -> Error {
     let what = "the peer knows no contexts: its endpoint is reached from context 0 to context 0";
@@ -199,7 +199,7 @@ impl<T> Connection<T> {
             .map_or(NamedContexts::FIRST, |it| it.own.contexts)
     }
 
-    /// True unless the connection is between the first contexts.
+    /// True unless the connection is between the first contexts of both endpoints.
     pub(crate) fn names_contexts(&self) -> bool {
         self.contexts() != NamedContexts::FIRST
     }

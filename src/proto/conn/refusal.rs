@@ -15,17 +15,17 @@ use crate::wire::{Capabilities, CloseReason, FrameHeader};
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use super::{Connection, Lifecycle};
 
-/// The refused operations of both sides, and why they end the connection.
+/// The refused operations of both sides, and the reason for which they end the connection.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// The current time by the owner's clock.
     now: Option<Instant>,
     /// Boxed: most connections have no refusals.
     past: Option<Box<PastRefusals>>,
-    /// What the peer has done, if this side ends the connection for it: no more frames of the peer
-    /// are processed then.
+    /// The reason for which this side ends the connection because of its peer; once it is set, no
+    /// more frames of the peer are processed.
     cause: Option<EndCause>,
-    /// The CLOSE that gives `cause` as the reason has been queued.
+    /// True if the CLOSE that carries `cause` has been queued.
     pub(super) is_reason_sent: bool,
 }
 
@@ -42,7 +42,7 @@ struct PastRefusals {
     ours: GuessCount,
 }
 
-/// Why this side ends the connection because of its peer, in order and with a reason.
+/// The reason for which this side ends the connection, in order, because of its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndCause {
     /// The peer guessed too often.
@@ -118,7 +118,7 @@ impl<T> Connection<T> {
         self.refusals.now = Some(now);
     }
 
-    // The initiator.
+    // The initiator's part.
 
     /// Handles a refusal by the peer. fi_domain(3): "the connection is torn down", unless both
     /// sides tolerate refusals.
@@ -169,7 +169,7 @@ impl<T> Connection<T> {
         self.fail(Error::new(ErrorKind::TooLarge, what).ending_connection());
     }
 
-    // The target.
+    // The target's part.
 
     /// Begins a refused write: its bytes are dropped, and then it is answered.
     pub(super) fn refuse_write(&mut self, reason: Refusal, len: u64) {

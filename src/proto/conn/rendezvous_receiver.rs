@@ -172,8 +172,8 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Asks the peer for each announced message that has been matched with a receive since. A
-    /// receive whose announcement is void is requeued.
+    /// Asks the peer for each announced message that has been matched with a receive since the last
+    /// call. A receive whose announcement is void is requeued.
     pub(super) fn answer_announcements(&mut self, host: &mut impl Host<T>) {
         while let Some(shared) = host.shared()
             && let Some(ClearToSend {

@@ -12,7 +12,7 @@
 
 use crate::edges::{check_edge, state_machine};
 
-/// Where a connection is in its life.
+/// The states of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Lifecycle {
     /// Opened; receives may be posted.

@@ -151,8 +151,8 @@ impl<T> Connection<T> {
     fn give_up_sending(&mut self, user: UserFrame, error: Error) {
         let key = user.op();
         match user {
-            // The peer has matched a receive with the message, and gives that to another after a
-            // withdrawal.
+            // The peer has matched a receive with the message. After a withdrawal it gives that
+            // receive to another message.
             UserFrame::Announced(_, index) if !self.tx.withdraw_requested(index) => {
                 self.fail(error.clone());
             }

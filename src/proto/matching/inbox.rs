@@ -22,8 +22,9 @@ use super::ReceivedMessage;
 pub(crate) struct InboxId(u64);
 
 /// Number of messages of an inbox that its reader has read. The reader counts without a lock. The
-/// inbox looks at the count when a message comes that it has no place for, so that only one message
-/// of a burst waits elsewhere. This is only a count: messages move under the connection's lock.
+/// inbox reads the count when it has no place for a message, so only one message of a burst has to
+/// wait elsewhere. Only the count is shared without a lock: messages move under the connection's
+/// lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadCount(Arc<AtomicU64>);
 

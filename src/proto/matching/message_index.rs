@@ -48,15 +48,15 @@ impl ListName for ListKey {
 
 const SLOTS: usize = 5;
 
-/// Where the payload of a message is.
+/// The location of a message's payload.
 #[derive(Debug)]
 pub(super) enum MessageBody {
-    /// In the store, complete.
+    /// The payload is in the store, complete.
     Buffered(ReceivedMessage),
-    /// With its sender, who has announced it.
+    /// The payload is with the sender, who has announced the message.
     Announced(Announcement),
-    /// In its connection's socket, which is not read meanwhile. Holds the list in which the message
-    /// waits; `None` if the message is too large ever to be admitted.
+    /// The payload is in its connection's socket, which is not read meanwhile. Holds the list in
+    /// which the message waits; `None` if the message is too large ever to be admitted.
     Stalled(Option<ListKey>),
 }
 

@@ -43,7 +43,7 @@ impl MessageKind {
     }
 }
 
-/// Which kind of message, and which tags, a receive takes.
+/// The kind of messages, and the tags, that a receive takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum MatchCriteria {
     Message,
@@ -84,7 +84,8 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Returns the envelope of a message for a connection's own receives, which has one peer.
+    /// Returns the envelope of a message of a connection that has its own receives: all its
+    /// messages come from one peer.
     #[inline]
     pub(crate) fn for_own(len: u64, data: Option<u64>, order: u64) -> Self {
         Arrival {

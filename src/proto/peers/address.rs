@@ -15,8 +15,8 @@ pub(crate) fn host_of(address: SocketAddr) -> IpAddr {
 }
 
 /// Returns whether the connection of `theirs` survives when `theirs` and `ours` dial each other at
-/// once: that of the greater side does. The bytes of the addresses decide, then those of the ports,
-/// in network order, then, between contexts of one endpoint, the context numbers.
+/// once: the connection of the greater side does. The bytes of the addresses decide, then those of
+/// the ports, in network order, then, between contexts of one endpoint, the context numbers.
 pub(crate) fn wins(theirs: PeerAddr, ours: PeerAddr) -> bool {
     let contexts = theirs.context.cmp(&ours.context);
     let (theirs, ours) = (theirs.socket, ours.socket);

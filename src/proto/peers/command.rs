@@ -47,7 +47,7 @@ pub(crate) enum Answer {
     AcceptSelf,
 }
 
-/// Why an attempt failed.
+/// The reason why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// Another attempt may succeed.
@@ -58,7 +58,7 @@ pub(crate) enum Failure {
     Final,
 }
 
-/// Why a peer is given up.
+/// The reason why a peer is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GiveUp {
     /// The connect deadline has passed.
@@ -71,7 +71,7 @@ pub(crate) enum GiveUp {
     Undialable,
 }
 
-/// Why a connection is closed.
+/// The reason why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Close {
     /// The connection is idle: closed in order.
@@ -80,7 +80,7 @@ pub(crate) enum Close {
     Restarted,
 }
 
-/// What the owner has to do; commands are run in order.
+/// A task for the owner; commands are run in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Dial {
@@ -103,13 +103,13 @@ pub(crate) enum Command {
         peer: PeerAddr,
         attempt: AttemptId,
     },
-    /// Dial the peer's address on the side, without its port, and report the result by
-    /// [`Peers::handle_verified`] or [`Peers::handle_verification_failed`].
+    /// Dial the peer's address with a second connection, without the peer's port, and report the
+    /// result by [`Peers::handle_verified`] or [`Peers::handle_verification_failed`].
     Verify {
         peer: PeerAddr,
         attempt: AttemptId,
     },
-    /// A verification has timed out.
+    /// End a verification that has timed out.
     EndVerification {
         attempt: AttemptId,
     },

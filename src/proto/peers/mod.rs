@@ -9,8 +9,8 @@
 //! If the connection is lost, the peer's next request is accepted.
 //!
 //! A request without the proof of a key is *unproven*: its sender may not be the peer that it
-//! names. It ends no connection: if one is up, the peer's address is dialled on the side (a
-//! *verification*), and the answer from there decides. Nor does it block the peer for long: an
+//! names. It ends no connection: if one is up, the peer's address is dialled by a second connection
+//! (a *verification*), and the answer from there decides. Nor does it block the peer for long: an
 //! unproven attempt is retracted when an operation waits for the peer, or when a second unproven
 //! request names the peer. The peer then counts as contested: until it is connected, it is dialled,
 //! and unproven requests in its name are not accepted. By then the peer may consider itself
@@ -61,8 +61,8 @@ use crate::limits::{RDM_RECONNECT_PAUSE_MAX, RDM_REJECTIONS_MAX, RDM_UNREACHABLE
 
 /// Identifies a peer within one receive context, by its socket address and by the authorization key
 /// that it has proven, if the endpoint has several (fi_av(3): addresses "map to endpoint address
-/// against the specified authorization keys"); never reused for another address. Or identifies all
-/// peers of one key, at which a receive may be directed.
+/// against the specified authorization keys"); never reused for another address. A second form
+/// identifies all peers of one key, for a receive that is directed at all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SourceId(pub(crate) u64);
 

@@ -4,9 +4,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-/// A table that strangers may fill. The numbers of its entries grow with every new entry. When
-/// there are too many entries, the oldest entry of the host with the most entries is evicted, so
-/// that a host's storm costs only that host.
+/// A table that strangers may fill. Each new entry has a higher number than all before. When there
+/// are too many entries, the oldest entry of the host with the most entries is evicted, so a host
+/// that adds many entries loses only its own.
 #[derive(Debug)]
 pub(crate) struct HostShares<Id, Host> {
     max: usize,

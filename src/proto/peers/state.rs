@@ -37,7 +37,7 @@ pub(super) enum PeerState {
     Ending { attempt: AttemptId, since: Instant },
 }
 
-/// Whether an accepted request has proven the endpoint's key.
+/// The state of the proof that an accepted request comes from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestProof {
     Proven,
@@ -72,12 +72,12 @@ impl PeerState {
     }
 }
 
-/// A dial of the peer's address on the side, since an unproven request names the peer with another
-/// incarnation than that of its connection.
+/// A dial of the peer's address by a second connection, since an unproven request names the peer
+/// with another incarnation than that of its first connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verification {
     pub(super) attempt: AttemptId,
-    /// When the verification times out.
+    /// Time at which the verification times out.
     pub(super) until: Instant,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Peer {
     pub(super) failed_verifications: u32,
     /// The peer's number among the retired peers, if it is only remembered.
     pub(super) retired: Option<u64>,
-    /// When to update the peer.
+    /// Time of the peer's next update.
     pub(super) timer: Option<Instant>,
 }
 

@@ -1,4 +1,5 @@
-//! Peers that the application has not asked for: how many are accepted, and which are remembered.
+//! Peers that the application has not asked for: the limits on their number, and the table of
+//! remembered ones.
 
 use crate::id::PeerAddr;
 
@@ -57,9 +58,8 @@ impl Peers {
         }
     }
 
-    /// True if one more unsolicited peer of this host may be accepted. A host may have as many
-    /// peers as places are left for all other hosts: a crowd comes in, and however large the crowd
-    /// is, there is room for another host.
+    /// True if one more unsolicited peer of this host may be accepted. A host may have fewer peers
+    /// than there are free places in total, so there is always room for another host.
     pub(super) fn has_room_for(&self, at: PeerAddr) -> bool {
         let of_host = self
             .unsolicited_of

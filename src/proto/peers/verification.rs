@@ -8,7 +8,7 @@ use super::{AttemptId, Close, Command, Peers, Request, pause_after};
 use crate::id::PeerAddr;
 use crate::limits::{RDM_CHECK_TIMEOUT, RDM_CHECKS_MAX};
 
-/// What the owner does with the connection of a verification.
+/// The owner's next step with the connection of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VerificationOutcome {
     /// The peer has restarted: the connection replaces the old one, which ends.
@@ -22,7 +22,7 @@ pub(crate) enum VerificationOutcome {
 pub(super) enum Verdict {
     Reject,
     Accept,
-    /// Reject the request, and dial the peer's address on the side.
+    /// Reject the request, and dial the peer's address by a second connection.
     Verify,
     /// Reject the request: two unproven requests name this peer.
     Contest,
@@ -91,9 +91,10 @@ impl Peers {
         }
     }
 
-    /// Dials the address of a connected peer on the side, since an unproven request names the peer
-    /// with another incarnation. Does nothing if the peer cannot be dialled, if a verification of
-    /// the peer is in progress or paused, or if too many verifications are in progress.
+    /// Dials the address of a connected peer by a second connection, since an unproven request
+    /// names the peer with another incarnation. Does nothing if the peer cannot be dialled, if a
+    /// verification of the peer is in progress or paused, or if too many verifications are in
+    /// progress.
     pub(super) fn begin_verification(&mut self, at: PeerAddr, now: Instant) {
         let attempt = self.new_attempt();
         let Some(peer) = self.peers.get_mut(&at) else {
@@ -160,8 +161,9 @@ impl Peers {
         VerificationOutcome::Promote
     }
 
-    /// Handles a failed verification. `incarnation`: reported by the listener at the peer's address
-    /// with its reject. Without a key, this proves as much as a connection does.
+    /// Handles a failed verification. `incarnation`: the listener at the peer's address has
+    /// rejected the dial and reported this incarnation. Without a key, the reject proves as much as
+    /// a connection does.
     pub(crate) fn handle_verification_failed(
         &mut self,
         at: PeerAddr,

@@ -182,7 +182,8 @@ fn tag_of(segment: &RemoteSegment) -> Option<Tag> {
     (segment.len == 0).then_some(tag)
 }
 
-/// Error of a connection if the memory of a peer's write was taken away midway.
+/// Makes the error of a connection whose peer was writing to memory when access to the memory was
+/// refused.
 pub(super) fn taken_away(reason: Refusal) -> Error {
     let what = format!("while the peer wrote to it, {reason}");
     Error::new(kind_of(reason), what)

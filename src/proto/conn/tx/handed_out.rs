@@ -107,8 +107,8 @@ impl Tx {
             match end {
                 None => self.read_answers.break_off(reason),
                 Some((end, FrameOwner::Answer(Part::Done))) => {
-                    // The end's number is as far before the next one as there are frames from the
-                    // end on.
+                    // `next_id` follows the number of the last frame, so the number of the END is
+                    // `next_id` minus the number of frames from the END on.
                     let ids = batch.frames().skip(end).map(owner_of);
                     let back = ids.map(FrameOwner::frame_count).sum::<usize>() as u8;
                     let AnswerFrame {

@@ -123,8 +123,8 @@ impl Tx {
     }
 
     /// Keeps for the next connection the messages that are announced or have to wait, with all
-    /// operations that may not overtake them. Calls `each` for every operation that was announced
-    /// and is not announced any more. False: there are no such messages.
+    /// operations that may not overtake them. Calls `each` for every operation whose announcement
+    /// ends by this. False: there are no such messages.
     pub(in crate::proto::conn) fn carry_over(&mut self, mut each: impl FnMut(OpKey)) -> bool {
         let announced = self.announcements.as_mut();
         let mut carried_over = announced.map(|it| it.drain()).unwrap_or_default();

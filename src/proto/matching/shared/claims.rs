@@ -14,7 +14,7 @@ use super::stalled::StalledSender;
 /// Key of a claimed message.
 pub(crate) type ClaimKey = Key;
 
-/// What a receive of a claimed message gets.
+/// The result for a receive of a claimed message.
 #[derive(Debug)]
 pub(crate) enum ClaimedReceive {
     Unexpected(MatchedReceive, ReceivedMessage),
