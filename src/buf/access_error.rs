@@ -1,4 +1,4 @@
-//! Why an access to the bytes of a region failed.
+//! The reasons why an access to the bytes of a region fails.
 
 use std::io;
 

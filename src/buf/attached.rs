@@ -151,7 +151,7 @@ impl Attached {
         bindings.has_endpoint()
     }
 
-    /// Whether an endpoint is bound.
+    /// Returns whether an endpoint is bound.
     pub(crate) fn has_endpoint(&self) -> bool {
         self.bindings.lock("look for an endpoint").has_endpoint()
     }
@@ -171,12 +171,12 @@ impl Attached {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Whether any counter was bound.
+    /// Returns whether any counter was bound.
     pub(crate) fn has_counter(&self) -> bool {
         self.any_counter.load(Relaxed)
     }
 
-    /// Whether the region may be used through this endpoint.
+    /// Returns whether the region may be used through this endpoint.
     pub(crate) fn admits(&self, endpoint: EndpointId) -> bool {
         !self.traits.by_endpoint
             || (self.bindings.lock("look for an endpoint").all)
@@ -184,7 +184,7 @@ impl Attached {
                 .any(|it| matches!(it.what, Bound::Endpoint { id, .. } if id == endpoint))
     }
 
-    /// The only endpoints through which the region may be used; `None`: all.
+    /// Returns the only endpoints through which the region may be used; `None`: all.
     #[inline]
     pub(crate) fn endpoints(&self) -> Option<Box<[EndpointId]>> {
         self.traits.by_endpoint.then(|| {
@@ -215,7 +215,7 @@ impl Attached {
         }
     }
 
-    /// Whether pages are known to be behind all of a range.
+    /// Returns whether pages are known to be behind all of a range.
     pub(crate) fn is_backed(&self, range: Range<usize>) -> bool {
         (self.backed.as_ref()).is_none_or(|it| it.lock("look for pages").contains(range))
     }

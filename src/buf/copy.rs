@@ -92,7 +92,7 @@ pub(super) unsafe fn load_shared(segment: Span, offset: usize, into: Span) {
         let skip = at - cell.start;
         // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
         let bytes = unsafe { cell.load(segment, Relaxed) };
-        // SAFETY: a part of `into`, of which the caller has promised this.
+        // SAFETY: a part of `into`, which is exclusive by the caller's promise.
         unsafe { write_plain(into.part(done, count), &bytes[skip..skip + count]) };
         done += count;
         if cell.size == WORD && cell.end() == offset + done {
@@ -131,7 +131,7 @@ pub(super) unsafe fn store_shared(segment: Span, offset: usize, from: Span) {
         let cell = Cell::at(segment, at);
         let count = (cell.end() - at).min(from.len() - done);
         let mut bytes = [0; WORD];
-        // SAFETY: a part of `from`, of which the caller has promised this.
+        // SAFETY: a part of `from`, which is exclusive by the caller's promise.
         unsafe { read_plain(from.part(done, count), &mut bytes[..count]) };
         // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
         unsafe { cell.store(segment, at - cell.start, &bytes[..count]) };

@@ -141,7 +141,7 @@ impl<'a> CopyFrom<'a> {
         }
     }
 
-    /// Copies all bytes to `at` of a segment of shared memory.
+    /// Copies all bytes to a segment of shared memory, from offset `at` on.
     ///
     /// # Safety
     /// As for [`copy::write_shared`].
@@ -237,7 +237,7 @@ impl<'a> CopyTo<'a> {
         }
     }
 
-    /// Fills the room from `at` of a segment of shared memory.
+    /// Fills the room with bytes of a segment of shared memory, from offset `at` on.
     ///
     /// # Safety
     /// As for [`copy::read_shared`].

@@ -1,5 +1,5 @@
-//! Memory that only its owner can copy: of a GPU, say, behind addresses that mean nothing to this
-//! process (`FI_HMEM`, `fi_mr(3)`; `FI_SET_OPS_HMEM_OVERRIDE`, `fi_domain(3)`).
+//! Memory that only its owner can copy, such as that of a GPU, at addresses that mean nothing to
+//! this process (`FI_HMEM`, `fi_mr(3)`; `FI_SET_OPS_HMEM_OVERRIDE`, `fi_domain(3)`).
 //!
 //! The library never dereferences an address of such memory. Only the functions of [`HmemOps`] move
 //! its bytes, in pieces.
@@ -90,7 +90,7 @@ pub struct DeviceBuffer {
 pub(super) struct DevicePlace {
     iface: HmemIface,
     device: u64,
-    /// What keeps the memory allocated.
+    /// Keeps the memory allocated.
     keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 

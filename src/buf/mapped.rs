@@ -11,7 +11,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use super::span::Span;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The size of a huge page: what x86-64 and 64-bit ARM with 4 KiB pages have.
+/// The size of a huge page on x86-64, and on 64-bit ARM with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
 /// The file that says whether the system makes huge pages of ordinary memory.
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -67,7 +67,7 @@ pub enum PageKind {
 pub struct MappedBuffer {
     start: NonNull<u8>,
     len: usize,
-    /// Bytes mapped from `start`: all the pages.
+    /// Number of bytes mapped from `start`, in whole pages.
     mapped: usize,
     pages: PageKind,
 }

@@ -187,8 +187,9 @@ impl OwnedBuffer {
         own.start < addresses.end && addresses.start < own.end
     }
 
-    /// The span by which accesses to shared bytes are cut into cells (see `copy`): for a window
-    /// that of the whole buffer, so that all windows and the buffer itself agree.
+    /// Returns the span by which accesses to shared bytes are cut into cells (see `copy`). For a
+    /// window this is the span of the whole buffer, so that all windows and the buffer itself have
+    /// the same cells.
     #[inline]
     pub(super) fn whole(&self) -> Span {
         match &self.owner {

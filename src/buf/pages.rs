@@ -11,7 +11,7 @@ pub(super) fn pages_of(range: &Range<usize>) -> Range<usize> {
     start..end.unwrap_or(usize::MAX - page + 1).max(start)
 }
 
-/// Returns the parts of a range that none of the others has.
+/// Returns the parts of a range that lie in none of the others.
 pub(super) fn without(range: &Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut left = vec![range.clone()];
     let overlaps = |other: &&Range<usize>| other.start < range.end && range.start < other.end;

@@ -103,7 +103,8 @@ impl Payload {
         }
     }
 
-    /// The memory a peer's RMA names: the source of a read response, the target of a write.
+    /// Makes the memory that a peer's RMA names: the source of a read response, the target of a
+    /// write.
     pub(crate) fn from_region_uses(uses: Vec<RegionUse>) -> Self {
         Self::from_parts(uses.into_iter().map(Memory::Region).collect())
     }

@@ -95,7 +95,7 @@ fn refusal(error: Errno, part: Span, pages: &Range<usize>) -> Error {
     Error::from_io(&error.into(), "pinning the pages of a region")
 }
 
-/// Whether something is mapped at all of these pages.
+/// Returns whether all of these pages are mapped.
 fn are_mapped(pages: &Range<usize>) -> bool {
     let mut present = vec![0u8; pages.len().div_ceil(rustix::param::page_size())];
     let start = ptr::without_provenance_mut(pages.start);

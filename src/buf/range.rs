@@ -200,7 +200,8 @@ pub(super) fn populate(span: Span, for_writing: bool) -> io::Result<Option<()>> 
     }
 }
 
-/// Whether this kernel can make pages present on demand, found out once with a page of our own.
+/// Returns whether this kernel can make pages present on demand. Tested once, with a page of our
+/// own.
 fn can_populate() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {
@@ -284,8 +285,8 @@ pub(super) fn synchronize(span: Span) -> io::Result<()> {
     }
 }
 
-/// Whether all of `span` is mapped from files and shared with them, so that writing to it changes
-/// the files.
+/// Returns whether all of `span` is mapped from files and shared with them, so that writing to it
+/// changes the files.
 pub(super) fn is_shared_file(span: Span) -> io::Result<bool> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let (mut at, end) = (span.as_ptr().addr(), span.as_ptr().addr() + span.len());

@@ -150,7 +150,7 @@ impl OutFrame {
         }
     }
 
-    /// Appends slices, in place, of the `len` bytes behind the next `skipped` ones, which must
+    /// Appends slices, in place, of the `len` bytes after the next `skipped` ones, which must
     /// exist; see [`Payload::slices`].
     #[cfg(feature = "tls")]
     fn slices<'a>(
@@ -175,8 +175,8 @@ impl OutFrame {
         }
     }
 
-    /// Copies the bytes behind the next `skipped` ones, as many as exist and fit. Takes the room
-    /// that they fill off `into`, and returns how many they are.
+    /// Copies the bytes after the next `skipped` ones, as many as exist and fit. Removes the filled
+    /// room from `into`, and returns the number of bytes.
     fn copy_out(
         &self,
         head: &[u8],
@@ -282,7 +282,7 @@ impl SendBatch {
         self.push_frame(head_len, payload, token);
     }
 
-    /// Appends a frame of these bytes alone.
+    /// Appends a frame that consists of these bytes.
     pub(crate) fn push_bytes(&mut self, bytes: Vec<u8>, token: u64) {
         self.push_frame(0, Payload::from_vec(bytes), token);
     }
@@ -294,7 +294,7 @@ impl SendBatch {
         &mut self.heads
     }
 
-    /// Appends a frame of the bytes alone that were appended to the heads.
+    /// Appends a frame that consists of the last `len` bytes appended to the heads.
     #[inline]
     pub(crate) fn push_appended(&mut self, len: usize, token: u64) {
         self.push_frame(len, Payload::empty(), token);
@@ -343,7 +343,7 @@ impl SendBatch {
         other.forget_heads();
     }
 
-    /// Accounts for `left` sent bytes, as far as they are of the first frame, and takes those off
+    /// Accounts for sent bytes of the first frame, at most `left`, and subtracts their number from
     /// `left`. `None`: there is no frame.
     #[inline]
     pub(crate) fn advance(&mut self, left: &mut usize) -> Option<FrameStep> {
@@ -414,8 +414,8 @@ impl SendBatch {
         }
     }
 
-    /// Appends slices of up to `len` bytes behind the next `skipped` ones; returns how many bytes
-    /// these are, or `None` if some of them can only be copied.
+    /// Appends slices of up to `len` bytes after the next `skipped` ones. Returns the number of
+    /// bytes, or `None` if some of them can only be copied.
     #[cfg(feature = "tls")]
     pub(crate) fn slices<'a>(
         &'a self,
@@ -443,8 +443,8 @@ impl SendBatch {
         Some(len - left)
     }
 
-    /// Copies the bytes behind the next `skipped` ones, as far as there is room; returns how many,
-    /// and why not more if memory is refused. The batch does not advance.
+    /// Copies the bytes after the next `skipped` ones, as far as there is room. Returns the number
+    /// of bytes, and the reason if a region refused access. The batch does not advance.
     pub(crate) fn copy_out(
         &self,
         mut skipped: usize,

@@ -15,8 +15,8 @@ pub(crate) struct Span {
     len: usize,
 }
 
-// SAFETY: a span is two numbers; every use of the address is an unsafe step that carries its own
-// proof (memory-model rule 2), on whichever thread it happens.
+// SAFETY: a span is two numbers; every use of the address is an unsafe operation with its own
+// proof, on any thread (memory-model rule 2).
 unsafe impl Send for Span {}
 // SAFETY: as for Send; a shared span offers nothing but its two numbers.
 unsafe impl Sync for Span {}

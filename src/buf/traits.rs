@@ -7,7 +7,7 @@ use super::owned_buffer::{OwnedBuffer, OwnedBuffers};
 use super::payload::Payload;
 use crate::error::Error;
 
-/// What an operation does with a local buffer; a registered buffer must grant this use (`fi_mr(3)`,
+/// The use of a local buffer by an operation; a registered buffer must grant this use (`fi_mr(3)`,
 /// access).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalUse {

@@ -1,4 +1,4 @@
-//! Notices that memory was unmapped: userfaultfd's events of `munmap`, `mremap` and
+//! Notices of unmapped memory: userfaultfd's events of `munmap`, `mremap` and
 //! `madvise(MADV_DONTNEED)`, and like calls, on watched ranges. No function of the C library is
 //! replaced. The ranges are registered for write protection, which is never applied to them, so
 //! that no page fault is delayed.
@@ -47,8 +47,8 @@ const EVENT_REMOVE: u8 = 0x15;
 const EVENT_UNMAP: u8 = 0x16;
 const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6;
 const MODE_WRITE_PROTECT: u64 = 1 << 1;
-/// Faults of the kernel itself are not ours to handle; without this flag a privilege is needed to
-/// open the descriptor.
+/// Restricts the descriptor to faults in user mode; without this flag, opening it needs a
+/// privilege.
 const USER_MODE_ONLY: u32 = 1;
 
 #[repr(C)]
@@ -138,7 +138,7 @@ fn watch() -> Result<&'static Watch, String> {
     }
 }
 
-/// Whether the system reports unmapped memory; if not, why.
+/// Checks that the system reports unmapped memory. `Err`: the reason why it does not.
 pub(crate) fn can_watch() -> Result<(), String> {
     watch().map(|_| ())
 }
@@ -216,8 +216,8 @@ impl Notices {
             ioctls: 0,
         };
         const REGISTER: u32 = opcode::read_write::<RegisterRequest>(0xAA, 0);
-        // SAFETY: the request is what this call takes and fills, and it outlives the call. The
-        // memory it names keeps its bytes and its rights.
+        // SAFETY: the request has the form that this call reads and fills, and outlives the call.
+        // The memory that it names keeps its bytes and its rights.
         unsafe {
             let request = Updater::<{ REGISTER as _ }, _>::new(&mut request);
             ioctl(&self.watch.descriptor, request)?;
@@ -272,8 +272,8 @@ impl Drop for WatchGuard {
         for pages in without(&self.pages, &watched) {
             let request = Pages::of(&pages);
             const UNREGISTER: u32 = opcode::read::<Pages>(0xAA, 1);
-            // SAFETY: the request is what this call takes, and it outlives the call. Addresses
-            // where nothing is watched are an error that changes nothing.
+            // SAFETY: the request has the form that this call reads, and outlives the call.
+            // Addresses where nothing is watched are an error that changes nothing.
             let ended = unsafe {
                 let request = Setter::<{ UNREGISTER as _ }, _>::new(request);
                 ioctl(&self.watch.descriptor, request)
@@ -320,7 +320,7 @@ impl Watch {
             ioctls: 0,
         };
         const HANDSHAKE: u32 = opcode::read_write::<ApiRequest>(0xAA, 0x3F);
-        // SAFETY: the request is what this call takes and fills, and it outlives the call.
+        // SAFETY: the request has the form that this call reads and fills, and outlives the call.
         unsafe {
             let request = Updater::<{ HANDSHAKE as _ }, _>::new(&mut request);
             ioctl(&descriptor, request)?;
@@ -379,8 +379,8 @@ impl Watch {
 
     fn read(&self, messages: &mut [Message; WATCH_MESSAGES_PER_READ]) -> usize {
         let size = size_of_val(messages);
-        // SAFETY: all bytes of the array are written as bytes, and any are a `Message`: it is of
-        // plain numbers, without padding.
+        // SAFETY: the slice covers exactly the array. A `Message` consists of numbers without
+        // padding, so any bytes that are written form a valid one.
         let bytes: &mut [u8] =
             unsafe { std::slice::from_raw_parts_mut(messages.as_mut_ptr().cast(), size) };
         // There is nothing to read if an earlier read took the events of this wake-up.
@@ -389,7 +389,7 @@ impl Watch {
 }
 
 impl Message {
-    /// The unmapped range, if it is such an event.
+    /// Returns the range that the event reports as unmapped, if any.
     fn range(&self) -> Option<(usize, usize)> {
         let [first, second, third] = self.numbers;
         let (start, end) = match self.event {

@@ -22,7 +22,8 @@ pub(super) struct Binding {
     pub(super) domain: Domain,
     /// Capabilities, which follow from the endpoint's kind and the domain's Info.
     pub(super) caps: SideCaps,
-    /// Default flags of the transmit and receive side, which follow from the same.
+    /// Default flags of the transmit side and of the receive side, which also follow from the kind
+    /// and the Info.
     pub(super) op_flags: (OpFlags, OpFlags),
     pub(super) selective: SelectiveQueues,
     pub(super) transmit_queue: Option<CompletionQueue>,
@@ -350,7 +351,7 @@ macro_rules! binding_setters {
                 self
             }
 
-            /// What a refused RMA operation does to its connection. Default:
+            /// The effect of a refused RMA operation on its connection. Default:
             /// [`OnRefusal::Disconnect`](crate::ep::OnRefusal::Disconnect). With a peer without the
             /// extension there is no choice: an operation can only be refused by closing the
             /// connection.

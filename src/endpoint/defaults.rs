@@ -33,7 +33,7 @@ pub(super) struct Defaults {
     receive_errors_only: bool,
 }
 
-/// Which of an endpoint's queues are bound selectively (`FI_SELECTIVE_COMPLETION`).
+/// The queues of an endpoint that are bound selectively (`FI_SELECTIVE_COMPLETION`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SelectiveQueues {
     pub(super) transmit: bool,
@@ -62,7 +62,8 @@ impl Defaults {
         }
     }
 
-    /// Returns whether such an operation is reported only if it fails, unless it requests a report.
+    /// Returns whether an operation of this kind is reported only if it fails, unless it requests a
+    /// report.
     pub(super) fn errors_only(&self, operation: OperationKind) -> bool {
         match operation {
             OperationKind::Receive => self.receive_errors_only,

@@ -8,12 +8,12 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What a [`Posting`](crate::op::Posting) does.
+/// The kind of operation that a [`Posting`](crate::op::Posting) describes.
 pub trait PostingKind: sealed::Sealed {}
 
 /// An operation that can be awaited.
 pub trait AwaitedKind: PostingKind {
-    /// What its future returns with the buffers.
+    /// The value that its future returns with the buffers.
     type Output: OpOutput;
 }
 

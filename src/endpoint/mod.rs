@@ -161,8 +161,8 @@ impl Endpoint {
         self.inner.port.peer_addr()
     }
 
-    /// Which way the connection's bytes go: through the network, and why, or through shared memory
-    /// ([`DomainBuilder::local_path`](crate::domain::DomainBuilder::local_path)).
+    /// The path of the connection's bytes: through the network, with the reason, or through shared
+    /// memory ([`DomainBuilder::local_path`](crate::domain::DomainBuilder::local_path)).
     pub fn path(&self) -> Path {
         self.inner.port.path()
     }

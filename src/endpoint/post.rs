@@ -46,9 +46,9 @@ use super::kind::{AwaitedKind, DataKind, FencedKind, GatheredKind, PostingKind};
 use super::op::{Op, Queued, QueuedOp};
 use super::target::{OpHandle, PostTarget};
 
-/// An operation that has not been posted yet: what the calls of an endpoint return. `K` says what
-/// it does; [`SendMessage`](crate::op::SendMessage), [`RmaWrite`](crate::op::RmaWrite) and the
-/// other names are its kinds.
+/// An operation that has not been posted yet, as the calls of an endpoint return it. `K` is its
+/// kind; [`SendMessage`](crate::op::SendMessage), [`RmaWrite`](crate::op::RmaWrite) and the other
+/// names are its kinds.
 ///
 /// Await it, or [`post`](Self::post) it and await it later, or give it a context with
 /// [`queue`](Self::queue), so that it reports to the endpoint's completion queue.

@@ -286,8 +286,9 @@ impl RdmEndpoint {
         })
     }
 
-    /// Which way the bytes to and from this peer go: through the network, and why, or through
-    /// shared memory ([`DomainBuilder::local_path`](crate::domain::DomainBuilder::local_path)).
+    /// The path of the bytes to and from this peer: through the network, with the reason, or
+    /// through shared memory
+    /// ([`DomainBuilder::local_path`](crate::domain::DomainBuilder::local_path)).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument): the address vector does

@@ -145,9 +145,9 @@ impl Selector {
         }
     }
 
-    /// Returns the capabilities that such a receive needs. A source or a key is never ignored,
-    /// although fi_msg(3) requires that without `FI_DIRECTED_RECV`: the receive would get another
-    /// peer's message.
+    /// Returns the capabilities that a receive with this selector needs. A source or a key is never
+    /// ignored, although fi_msg(3) requires that without `FI_DIRECTED_RECV`: the receive would get
+    /// another peer's message.
     #[inline]
     pub(super) fn caps(&self) -> Caps {
         let message = match self.wanted {

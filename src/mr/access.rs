@@ -6,7 +6,7 @@ use crate::buf::LocalUse;
 use crate::error::{Error, ErrorKind, Result};
 
 bitflags! {
-    /// What local operations and peers may do with a region (`fi_mr(3)`, access). The bits have
+    /// The rights of local operations and peers to a region (`fi_mr(3)`, access). The bits have
     /// libfabric's values.
     ///
     /// Rights are enforced one by one: `WRITE` does not include `SEND`.

@@ -32,7 +32,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Which accesses a counter that is bound to a region counts (flags of `fi_mr_bind`, see
+    /// The accesses that a counter counts while it is bound to a region (flags of `fi_mr_bind`, see
     /// `fi_mr(3)`).
     ///
     /// ```

@@ -9,7 +9,7 @@ use crate::random::RandomSource;
 /// has not completed, or the region is addressed by its raw key. No key has this value.
 pub const KEY_NOT_AVAILABLE: u64 = u64::MAX;
 
-/// Which side chooses keys in a domain.
+/// The side that chooses keys in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyPolicy {
     /// The application may ask for keys of this many bytes, 1 to 8 (`mr_key_size`); otherwise the

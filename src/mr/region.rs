@@ -210,7 +210,7 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.stats()
     }
 
-    /// What a peer needs to address the whole region.
+    /// The description by which a peer addresses the whole region.
     pub fn remote(&self) -> RemoteRegion {
         self.core.remote()
     }

@@ -21,7 +21,8 @@ use crate::sync::{GateError, Lock, Notify, Role};
 /// The table as a domain and its regions share it.
 pub(crate) type SharedTable = Arc<Lock<MrTable>>;
 
-/// How peers address a region (`fi_mr(3)`: "either the base virtual address of the buffer or 0").
+/// The way in which peers address a region (`fi_mr(3)`: "either the base virtual address of the
+/// buffer or 0").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MrAddressing {
     /// A byte offset into the region.
@@ -75,7 +76,7 @@ struct Registered {
     stats: RegionStats,
 }
 
-/// What peers must show besides the key.
+/// The proof that peers must show in addition to the key.
 pub(super) struct RequiredProof {
     /// Only peers that have proven this key are admitted; `None`: all peers.
     auth_key: Option<AuthSecret>,
@@ -305,12 +306,12 @@ impl MrTable {
         found
     }
 
-    /// Statistics of peers' accesses to the region of this key.
+    /// Returns the statistics of peers' accesses to the region with this key.
     pub(crate) fn region_stats(&self, key: u64) -> Option<RegionStats> {
         self.regions.get(&key).map(|region| region.stats)
     }
 
-    /// How many regions were entered, and how many accesses granted.
+    /// Returns how many regions were entered, and how many accesses granted.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.registrations, self.accesses)
     }
@@ -332,7 +333,7 @@ impl MrTable {
         self.raw.seal(&sealed)
     }
 
-    /// Whether this is the raw key of a region that is registered here now.
+    /// Returns whether this is the raw key of a region that is registered here now.
     pub(crate) fn is_authentic(&self, raw: &RawKey) -> bool {
         let key = raw.wire_key();
         let region = self.regions.get(&key);
@@ -344,17 +345,17 @@ impl MrTable {
         self.pool.is_seeded()
     }
 
-    /// How peers address this domain's regions.
+    /// Returns the way in which peers address this domain's regions.
     pub(crate) fn addressing(&self) -> MrAddressing {
         self.addressing
     }
 
-    /// How many regions are registered.
+    /// Returns how many regions are registered.
     pub(crate) fn len(&self) -> usize {
         self.regions.len()
     }
 
-    /// How many regions the table can hold without growing.
+    /// Returns how many regions the table can hold without growing.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.regions.capacity()

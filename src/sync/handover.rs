@@ -77,7 +77,7 @@ unsafe impl<V: Send> Send for AwaitedRecord<V> {}
 // SAFETY: a shared `AwaitedRecord` gives no access to the record.
 unsafe impl<V: Send> Sync for AwaitedRecord<V> {}
 
-/// Why the end of a record is no longer awaited.
+/// The reason why the end of a record is no longer awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unawaited {
     /// The future was detached: the record goes on without it.

@@ -1,4 +1,4 @@
-//! Which objects may be bound to each other: "A domain defines the boundary for associating
+//! Decides which objects may be bound to each other: "A domain defines the boundary for associating
 //! different resources together" (`fi_domain(3)`), and a peer of another domain shares that
 //! domain's objects (`fi_peer(3)`).
 

@@ -93,7 +93,8 @@ pub(crate) struct Waiters {
     /// Waiters in the order in which they came, which is that of their keys; binary search, since
     /// thousands may wait.
     list: Vec<(WaiterKey, Waker)>,
-    /// Keys of the wakers that have none of their own, by their identities: thousands may wait.
+    /// Keys of the waiters that [`register_once`](Self::register_once) has registered, by the
+    /// identities of their wakers: thousands may wait.
     once: BTreeMap<WakerIdentity, WaiterKey>,
 }
 

@@ -80,9 +80,9 @@ impl OwnedBuffer {
         }
     }
 
-    /// Cuts offered capacity to the `received` bytes, which must lie within, when the operation has
-    /// ended. From now on this is the length of the buffer, which never exceeds the bytes written.
-    /// Any other buffer keeps its length.
+    /// Called when the operation has ended: reduces offered capacity to its first `received` bytes,
+    /// which must lie within. From now on the buffer has this length, which never exceeds the
+    /// number of bytes written. Any other buffer keeps its length.
     #[inline]
     pub(in crate::buf) fn cut_spare(&mut self, received: usize) {
         if let Owner::SpareVec { .. } | Owner::SpareBytesMut(_) = self.owner {

@@ -50,13 +50,13 @@ pub trait AtomicValue: sealed::Value + FromBytes + IntoBytes + Immutable {
 pub trait Operands: sealed::IntoOperands {
     /// The type of the numbers.
     type Value: AtomicValue;
-    /// What an operation that fetches returns: as many numbers as there are operands, in the same
+    /// The result of an operation that fetches: as many numbers as there are operands, in the same
     /// form; for a region's numbers, a `Vec`.
     type Results: AtomicResults;
 }
 
-/// What an atomic operation returns when it is awaited: nothing, or the previous values in the form
-/// of its [`Operands`]. Sealed.
+/// The result of an awaited atomic operation: nothing, or the previous values in the form of its
+/// [`Operands`]. Sealed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

@@ -2,10 +2,10 @@
 //! their use, found again by their addresses. It is explicit: only requests to a cache are cached,
 //! and no function of the C library or of an allocator is replaced.
 //!
-//! Why an address is enough to find a registration. Owned memory has shared owners, and a
-//! registration is one of them, so its addresses still hold the bytes that were registered. For an
-//! address range the caller guarantees this; a notice from the kernel or the caller that the memory
-//! was unmapped ends its registrations.
+//! An address is enough to find a registration. Owned memory has shared owners, and a registration
+//! is one of them, so its addresses still hold the bytes that were registered. For an address range
+//! the caller guarantees this; a notice from the kernel or the caller that the memory was unmapped
+//! ends its registrations.
 //!
 //! A registration without a handle is *idle*. If peers have rights to an idle registration, its
 //! gate is parked, so that its key grants no access while the application does not use it. Only
@@ -96,18 +96,18 @@ impl Shared {
         stats
     }
 
-    /// How many registrations the cache can hold without growing.
+    /// Returns how many registrations the cache can hold without growing.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.state.lock("test").members.0.capacity()
     }
 
-    /// The listener to notify when shared memory is dropped.
+    /// Returns the listener to notify when shared memory is dropped.
     pub(crate) fn listener(&self) -> &Weak<dyn ReleaseListener> {
         &self.listener
     }
 
-    /// The registration that serves a range, if there is one.
+    /// Returns the registration that serves a range, if there is one.
     pub(crate) fn find(&self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
         if kind.unowned {
             self.apply_notices();

@@ -1,5 +1,5 @@
 //! Peers' access to a cached registration, in every order of requests for it, drops of its handles
-//! and make room.
+//! and evictions.
 
 use loom::thread;
 
@@ -89,7 +89,7 @@ impl CacheSetup {
     }
 }
 
-/// Whether peers are let in.
+/// Checks that peers are admitted.
 fn gate_of(memory: &crate::buf::RegionMemory) -> Result<(), GateError> {
     memory.gate().is_open(Role::Remote)
 }

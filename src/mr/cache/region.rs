@@ -121,7 +121,8 @@ impl CachedRegion {
         self.cached.core.access()
     }
 
-    /// What a peer needs to address the range. Peers are refused while there is no handle.
+    /// The description by which a peer addresses the range. Peers are refused while there is no
+    /// handle.
     pub fn remote(&self) -> RemoteRegion {
         let (start, end) = (self.offset as u64, (self.offset + self.len) as u64);
         let range = self.cached.core.remote().slice(start..end);

@@ -11,7 +11,7 @@ pub(crate) const MODELS: &[Model] = &[
     Model::of("awaited count: both sides sleep for each other", in_turns).bounded(3),
 ];
 
-/// Sleeps until the count is as high.
+/// Sleeps until the count is at least `at`.
 fn wait_for(count: &AwaitedCount, wakes: &Notify, at: u64) {
     while count.get() < at {
         if count.sleep_until(at) {
@@ -39,7 +39,7 @@ fn woken() {
     advances.join().unwrap();
 }
 
-/// A ring of one place: what is written must be read before more is.
+/// Models a ring of one place: each item must be read before the next one is written.
 fn in_turns() {
     let side = || (AwaitedCount::new(), Notify::new());
     let shared = Shared::new((side(), side()));

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use super::ManualProgress;
 use crate::sync::{AtomicUsize, Lock, Ordering};
 
-/// The manual progress that reading an object drives: that of its domain, and of the domains and
-/// listeners that use it.
+/// The manual progress that is driven by reading an object: the progress of its domain, and of the
+/// domains and listeners that use it.
 ///
 /// Most lists stay empty, and reading an object with an empty list takes no lock of the list.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::task::Waker;
 use super::{TaskSlot, Turn};
 use crate::edges::{check_edge, state_machine};
 
-/// Whether driving is needed, and whether a thread drives.
+/// The phases of a progress: whether work is due, and whether a thread drives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ProgressPhase {
     /// No work is due.
