@@ -1,7 +1,7 @@
 //! `Debug` for types that show some of their fields, or values computed from them.
 
 /// Implements `Debug` as the derive does, with these names and values, and marks the output as
-/// incomplete. Bounds of a generic type stand before it, in brackets.
+/// incomplete. The bounds of a generic type are given before it, in brackets.
 macro_rules! debug_fields {
     (
         $([$($bounds:tt)*])? $name:ident $(<$($argument:ty),+>)?, $this:ident =>

@@ -194,7 +194,7 @@ impl FabricAddr {
     /// Bits of the index; the highest index stays unused, so that no value is all ones, which C
     /// programs know as `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`.
     const INDEX_BITS: u32 = 24;
-    /// Bits of the generation, which differs for each use of an index.
+    /// Bits of the generation, which differs in each use of an index.
     const GENERATION_BITS: u32 = 20;
 
     /// Largest number of addresses in one vector.

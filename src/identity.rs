@@ -1,4 +1,4 @@
-//! What a secure connection proves about the peer.
+//! The identity that a peer proves on a secure connection.
 
 #![forbid(unsafe_code)]
 

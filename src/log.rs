@@ -14,9 +14,10 @@ use tracing::Level;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 thread_local! {
-    /// Whether `HELD` has events to emit; a flag, so that the check costs one comparison.
+    /// True if `HELD` has events to emit. The flag makes this check cost one comparison.
     static HAS_HELD: Cell<bool> = const { Cell::new(false) };
-    /// Set during an emission: events that a subscriber's calls cause wait for its end.
+    /// True during an emission. Events that a subscriber's own calls cause wait until the emission
+    /// has ended.
     static IS_EMITTING: Cell<bool> = const { Cell::new(false) };
     static HELD: RefCell<VecDeque<Box<dyn FnOnce()>>> = const { RefCell::new(VecDeque::new()) };
 }

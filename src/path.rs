@@ -1,4 +1,4 @@
-//! The path of a connection's bytes, and why it is not shared memory.
+//! The path of a connection's bytes, and the reason if it is not shared memory.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// Why a connection does not go through shared memory.
+/// The reason why a connection does not go through shared memory.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum NotLocal {

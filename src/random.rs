@@ -71,7 +71,7 @@ impl std::fmt::Debug for RandomSource {
     }
 }
 
-/// The SplitMix64 generator: tiny, and good enough for tests.
+/// The SplitMix64 generator: small, and good enough for tests.
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) struct SplitMix(pub(crate) u64);
 

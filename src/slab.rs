@@ -135,8 +135,8 @@ impl<T> Slab<T> {
     /// Returns all keys, the oldest first.
     pub(crate) fn keys_by_age(&self) -> Vec<Key> {
         let mut keys = self.keys();
-        // Counted from the next generation, generations increase with each insertion, even across
-        // their wrap.
+        // Ages are compared relative to the next generation. Relative to it, generations increase
+        // with each insertion, even across their wrap.
         keys.sort_unstable_by_key(|key| key.generation.wrapping_sub(self.next_generation));
         keys
     }

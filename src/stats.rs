@@ -136,7 +136,7 @@ impl OperationStats {
         [sends, receives, writes, reads, atomics]
     }
 
-    /// The counts of this kind of operation, if this side posts operations of this kind.
+    /// Returns the counts of this kind of operation, if this side posts operations of this kind.
     #[inline]
     pub(crate) fn of(&mut self, operation: OperationKind) -> Option<&mut OperationCounts> {
         Some(match operation {

@@ -151,8 +151,8 @@ impl AddressVector {
         enabled.collect()
     }
 
-    /// Returns the key that the peer at this address was inserted with, if any; `None`: the peer is
-    /// not in the vector.
+    /// Returns the key that the peer at this address was inserted with: `Some(None)` if it was
+    /// inserted without a key, `None` if the peer is not in the vector.
     pub(crate) fn auth_key_at(&self, address: SocketAddr) -> Option<Option<AuthKeyAddr>> {
         let found = self.inner.store.find(address);
         let found = found.unwrap_or_else(super::unreadable);

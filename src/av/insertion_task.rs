@@ -1,5 +1,5 @@
 //! An insertion in progress: lookups on blocking threads, the slots of its addresses, and its
-//! completion, which always has this order: result stored, events readable, wakers woken.
+//! completion, which stores the result, writes the events and wakes the wakers, in this order.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -434,8 +434,8 @@ impl AddressVector {
         self.inner.av_type
     }
 
-    /// The base of the vector's [`FabricAddr`]s, if it is shared: the requested one, or "the
-    /// map_addr used by the provider". 0 otherwise.
+    /// The base of a shared vector's [`FabricAddr`]s: the requested one, or "the map_addr used by
+    /// the provider". 0 for a vector that is not shared.
     pub fn map_addr(&self) -> u64 {
         self.inner.map_addr
     }

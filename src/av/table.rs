@@ -6,8 +6,8 @@
 //!
 //! An insertion (`insertion_task.rs`) reserves the slots of all its addresses when it begins, so
 //! that indices follow the order of the calls. Names are looked up on blocking threads, and the
-//! last lookup to end puts the addresses into their slots. Then: result stored, events readable,
-//! wakers woken.
+//! last lookup to end puts the addresses into their slots. Then the task stores the result, writes
+//! the events, and wakes the wakers, in this order.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

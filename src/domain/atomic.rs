@@ -1,4 +1,4 @@
-//! Which atomic operations there are (`fi_query_atomic`; `fi_atomic(3)`).
+//! Queries for the atomic operations that a domain offers (`fi_query_atomic`; `fi_atomic(3)`).
 
 use super::Domain;
 use crate::error::{Error, ErrorKind, Result};
@@ -6,8 +6,8 @@ use crate::info::{AtomicAttr, AtomicOp, AtomicType, Caps, CompareOp};
 
 impl Domain {
     /// How many numbers of this type one call of [`Endpoint::atomic`](crate::Endpoint::atomic) can
-    /// operate on, and their size (`fi_query_atomic`, `fi_atomicvalid`). The count is that of all
-    /// remote ranges together.
+    /// operate on, and their size (`fi_query_atomic`, `fi_atomicvalid`). The count applies to all
+    /// remote ranges of the call together.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the operation is not offered for the type. A domain that was

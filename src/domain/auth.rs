@@ -19,8 +19,8 @@ impl Domain {
         own.or_else(|| self.inner.auth_secret.clone())
     }
 
-    /// Returns whether an endpoint that was given this key uses the keys of its address vector:
-    /// fi_domain(3), "all endpoints and memory regions will be configured to use authorization keys
+    /// Returns whether an endpoint that was given this key uses the keys of its address vector;
+    /// fi_domain(3): "all endpoints and memory regions will be configured to use authorization keys
     /// associated with the AV".
     pub(crate) fn has_keys_of_vector(&self, own: Option<&AuthKey>) -> bool {
         self.inner.info.has_keys_of_vectors() && own.and_then(AuthKey::bytes).is_none()

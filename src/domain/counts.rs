@@ -1,6 +1,6 @@
-//! How many objects of each kind a domain has open, and how many it may have (`fi_domain(3)`):
-//! `ep_cnt` is a limit; `cq_cnt` and the other counts are advice, unless the application makes them
-//! limits ([`DomainBuilder::limit`](super::DomainBuilder::limit)).
+//! The number of open objects of each kind in a domain, and the limits (`fi_domain(3)`): `ep_cnt`
+//! is a limit; `cq_cnt` and the other counts are advice, unless the application makes them limits
+//! ([`DomainBuilder::limit`](super::DomainBuilder::limit)).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,7 +78,7 @@ pub(super) struct OpenCounts {
     receive_contexts: Arc<Count>,
     queues: Arc<Count>,
     counters: Arc<Count>,
-    /// How many regions may be bound to each endpoint; `None`: any number.
+    /// Largest number of regions that may be bound to each endpoint; `None`: any number.
     endpoint_regions_max: Option<usize>,
 }
 

@@ -72,8 +72,8 @@ pub use watch::RegistrationProgress;
 pub use crate::transport::RingInfo;
 
 bitflags::bitflags! {
-    /// What a domain reports to the event queue that it is bound to (flags of `fi_domain_bind`, see
-    /// `fi_domain(3)`).
+    /// The events that a domain reports to the event queue that it is bound to (flags of
+    /// `fi_domain_bind`, see `fi_domain(3)`).
     ///
     /// Connection events of endpoints without a queue of their own go there in any case.
     ///
@@ -137,7 +137,7 @@ pub struct Domain {
 
 struct Inner {
     info: Info,
-    /// Capabilities of the domain's endpoints, of all kinds together.
+    /// Capabilities of endpoints of all kinds together.
     caps: SideCaps,
     /// Access rights of regions that are of use with these capabilities.
     rights: Access,

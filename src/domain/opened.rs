@@ -76,7 +76,7 @@ impl Domain {
 }
 
 impl WeakDomain {
-    /// The domain; `None` once it is closed, or its last handle is dropped, from whatever thread.
+    /// The domain; `None` once the domain is closed, or any thread has dropped its last handle.
     pub fn upgrade(&self) -> Option<Domain> {
         self.found_by.downcast_ref::<Opened>()?.domain()
     }

@@ -4,7 +4,8 @@
 //! threads (`blocking.rs`), a chunk at a time, so that it can be cancelled between chunks.
 //! Registration without such work is O(1) on TCP and done on the spot, whatever the size.
 //!
-//! A registration ends in one order: result stored, event readable, wakers woken.
+//! A registration ends in this order: the result is stored, the event is written, the wakers are
+//! woken.
 //!
 //! The buffers are taken apart (`buf/owned_buffer.rs`), joined to the memory of a region
 //! (`mr::prepare`) and entered into the domain's table under a key (`mr/table.rs`). A blocking

@@ -50,7 +50,7 @@ impl HandleWatch {
         HandleWatch { handles, key: None }
     }
 
-    /// Returns whether the queue has no reader any more; otherwise registers the task.
+    /// Returns whether the queue has lost its last reader; otherwise registers the task.
     pub(crate) fn is_gone(&mut self, cx: &Context<'_>) -> bool {
         let handles: Option<Arc<Handles>> = self.handles.upgrade();
         // If all other handles were dropped meanwhile, dropping this one wakes the task.

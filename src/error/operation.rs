@@ -1,4 +1,4 @@
-//! Which operation an error belongs to, and how far it had got.
+//! The operation that an error belongs to, and the progress that it had made.
 
 /// The kind of operation that an error or a completion belongs to.
 ///
@@ -46,7 +46,7 @@ pub enum OperationKind {
     RemoteRead,
 }
 
-/// How far an operation had got.
+/// The progress of an operation.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

@@ -1,10 +1,10 @@
-//! Why a peer refused one access to its memory.
+//! The reasons why a peer refused one access to its memory.
 
 use std::fmt;
 
-/// Why the peer refused a write, a read or an atomic operation
-/// ([`Error::refusal`](super::Error::refusal)): what `fi_domain(3)` calls unmatched RMA and RMA
-/// overruns, and `fi_mr(3)` an access that is not granted.
+/// The reason why the peer refused a write, a read or an atomic operation
+/// ([`Error::refusal`](super::Error::refusal)): the errors that `fi_domain(3)` calls unmatched RMA
+/// and RMA overruns, and `fi_mr(3)` an access that is not granted.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -53,8 +53,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// True if a peer that uses keys as it was given them is never refused so: it guesses, or is in
-    /// error.
+    /// True if a peer gets this refusal only for a guess or an error of its own: a peer that uses
+    /// keys as it was given them never gets it.
     pub(crate) fn is_guess(self) -> bool {
         matches!(
             self,

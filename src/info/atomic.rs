@@ -55,7 +55,7 @@ pub enum AtomicType {
     Uint128,
 }
 
-/// What an atomic operation does to a number (`enum fi_op`).
+/// The effect of an atomic operation on a number (`enum fi_op`).
 ///
 /// `target` is the number in the peer's memory, `operand` the one that was passed.
 ///

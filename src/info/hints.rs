@@ -1,4 +1,4 @@
-//! What a program requires of the objects that it opens.
+//! The requirements of a program on the objects that it opens.
 
 use std::net::SocketAddr;
 
@@ -82,7 +82,7 @@ impl Hints {
 
 hints! {
     #[doc(alias = "fi_getinfo")]
-    /// What a program requires of a fabric, a domain and an endpoint (the `hints`, `node`,
+    /// The requirements of a program on a fabric, a domain and an endpoint (the `hints`, `node`,
     /// `service` and `flags` of `fi_getinfo(3)`).
     ///
     /// Each hint is a requirement: results that do not meet it are left out. A hint that is not

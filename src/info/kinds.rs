@@ -30,7 +30,7 @@ pub enum EndpointType {
     SockDgram,
 }
 
-/// What an application promises about calls from several threads (`threading` of `fi_domain(3)`).
+/// The promise of an application about calls from several threads (`threading` of `fi_domain(3)`).
 ///
 /// Any promise is accepted, and the library is memory-safe with each of them.
 ///

@@ -10,14 +10,15 @@ use super::resolve::{flags_within, side_of, with_directions};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The capabilities of an endpoint: for the operations that may be posted to it, and for its peers'
-/// accesses. Computed when it is opened, and checked with each operation.
+/// accesses. Computed when the endpoint is opened, and checked with each operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SideCaps {
     tx: Caps,
     rx: Caps,
 }
 
-/// Capabilities that only the receive side has: they decide which side a check is about.
+/// Capabilities that only the receive side has. A check that needs one of them is about the receive
+/// side.
 const RECEIVES: Caps = Caps::RECEIVE.difference(Caps::TRANSMIT);
 
 impl SideCaps {

@@ -1,4 +1,4 @@
-//! An opened domain, in the form in which hints and results name it.
+//! A reference to an opened domain, by which hints and results name it.
 
 use std::any::Any;
 use std::fmt;

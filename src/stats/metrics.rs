@@ -1,7 +1,8 @@
-//! Statistics for the facade `metrics`, with names and units by OpenTelemetry's conventions.
+//! Recording statistics with the crate `metrics`, with names and units by OpenTelemetry's
+//! conventions.
 //!
-//! The application reads the statistics of an object now and then and records them; so the work of
-//! messages knows nothing of a recorder.
+//! The application reads the statistics of an object from time to time and records them, so no
+//! recorder is called on the path of a message.
 
 use metrics::{Label, Unit, counter, gauge, histogram};
 
@@ -12,7 +13,7 @@ use super::{
     OperationStats, QueueStats, ReceiveStats,
 };
 
-/// Name, unit, and what it is.
+/// Name, unit and meaning of a metric.
 type Description = (&'static str, Unit, &'static str);
 
 const COUNTERS: [Description; 15] = [
@@ -222,7 +223,7 @@ impl ReceiveStats {
 }
 
 impl EndpointStats {
-    /// Records them, with these labels, to the recorder of `metrics` that is installed.
+    /// Records the statistics with these labels, in the installed recorder of `metrics`.
     pub fn record_metrics(&self, labels: &[Label]) {
         self.operations.record(labels);
         self.receives.record(labels);
@@ -327,7 +328,7 @@ impl QueueStats {
 }
 
 impl LatencySample {
-    /// Records it into the histogram of its operation.
+    /// Records the sample in the histogram of its kind of operation.
     pub fn record_metrics(&self, labels: &[Label]) {
         let kind = match self.operation {
             OperationKind::Write => "write",

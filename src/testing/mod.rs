@@ -1,5 +1,6 @@
-//! Networks to test programs on this crate in (feature `test-util`): in process and repeated by a
-//! seed, with nodes by name, partitions, crashes, latency and faults.
+//! In-process networks in which programs that use this crate can be tested (feature `test-util`). A
+//! seed makes each run repeatable. Networks have named nodes, partitions, crashes, latency and
+//! faults.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -13,41 +14,41 @@
 //!
 //! # The same seed, the same run
 //!
-//! A [`Net::new`] draws all that is random from its seed, and its time is Tokio's. In a
-//! `current_thread` runtime with `start_paused` a test therefore waits for nothing, and the same
-//! seed gives the same run, to the nanosecond of virtual time: each completion, each event, each
-//! pause between attempts to reach a peer. What the test adds of its own has to follow the seed
-//! too:
+//! A [`Net::new`] derives all random values from its seed, and its time is Tokio's. So a test in a
+//! `current_thread` runtime with `start_paused` never waits in real time, and the same seed gives
+//! the same run, to the nanosecond of virtual time: the same completions, events and pauses between
+//! attempts to reach a peer. Code of the test must be repeatable too:
 //!
-//! - `tokio::select!` looks at its branches in an order by chance: say `biased;`.
-//! - `std::collections::HashMap` is iterated in an order by chance: use a `BTreeMap`.
-//! - Other threads (`spawn_blocking`, a [`Driver::Thread`]) end when they like. Blocking work of
-//!   the library (registrations that fault pages in, lookups, commits) is done by tasks here, with
-//!   the same ends and events.
-//! - Names of hosts are looked up by the system; numbers need no lookup.
-//! - Addresses of memory differ from run to run, and with them what names memory by them
-//!   (`MrMode::VIRT_ADDR`); identifiers (`EndpointId`) count through the process.
+//! - `tokio::select!` polls its branches in random order, unless it begins with `biased;`.
+//! - `std::collections::HashMap` is iterated in random order; use a `BTreeMap`.
+//! - Other threads (`spawn_blocking`, a [`Driver::Thread`]) end at times that no seed determines.
+//!   Blocking work of the library (registrations that fault pages in, lookups, commits) is done by
+//!   tasks here, with the same results and events.
+//! - The system looks up host names; numeric addresses need no lookup.
+//! - Memory addresses differ from run to run, and so do values that contain one
+//!   (`MrMode::VIRT_ADDR`). Identifiers (`EndpointId`) are numbered throughout the process.
 //!
 //! # What may happen
 //!
-//! - A node, and tasks that live and die with it: [`Net::node`], [`Node::spawn`].
-//! - Nothing passes between two nodes, both ways or one: [`Net::partition`],
-//!   [`Net::partition_losing_resets`], [`Net::partition_one_way`], [`Net::isolate`];
-//!   [`Net::heal`], [`Net::heal_all`].
-//! - A process ends, and another one starts: [`Net::crash`], [`Net::restart`].
-//! - A process stops, and goes on: [`Net::hang`], [`Net::resume`].
-//! - Bytes take their time: [`Net::link`].
-//! - Short and late operations, connections cut at a byte, lost datagrams: [`Net::faults`],
-//!   [`Net::set_faults`].
+//! - Create a node, and spawn tasks that end with it: [`Net::node`], [`Node::spawn`].
+//! - Cut the connection between nodes, in one direction or both, and restore it:
+//!   [`Net::partition`], [`Net::partition_losing_resets`], [`Net::partition_one_way`],
+//!   [`Net::isolate`]; [`Net::heal`], [`Net::heal_all`].
+//! - End a node's process, and start another one: [`Net::crash`], [`Net::restart`].
+//! - Stop a process, and let it continue: [`Net::hang`], [`Net::resume`].
+//! - Set the latency and bandwidth between two nodes: [`Net::link`].
+//! - Inject short and late operations, connections that are cut at a byte, and lost datagrams:
+//!   [`Net::faults`], [`Net::set_faults`].
 //!
-//! All of it may change at any time. A partition loses nothing that TCP would deliver: bytes wait
-//! until it heals, or until an end gives up. Without nodes ([`Net::peer`], [`Net::pair`]) all is at
-//! one machine of the network.
+//! All of this may be changed at any time. A partition loses nothing that TCP would deliver: bytes
+//! wait until the partition heals or an end gives up. Objects that are opened without a node
+//! ([`Net::peer`], [`Net::pair`]) are all on one machine of the network.
 //!
 //! # A whole program
 //!
-//! Three nodes keep a log as Raft does, while they are parted, stopped and killed. At most one
-//! leads in a term, and what is committed is never lost; a seed repeats each run.
+//! Three nodes replicate a log as in Raft, while they are partitioned, stopped and crashed. At most
+//! one node leads in each term, and no committed entry is ever lost. Each seed gives a run that can
+//! be repeated.
 //!
 //! ````
 #![doc = include_str!("../../tests/campaigns/simulation/raft.rs")]
@@ -85,7 +86,7 @@ pub fn drop_kept_memory() {
     crate::endpoint::drop_kept();
 }
 
-/// A network to test in: a backend, and the faults that happen in it.
+/// A network for tests: a backend, and the faults that it injects.
 ///
 /// ```
 /// use tokio_fabric::testing::{Net, connect};
@@ -108,7 +109,7 @@ pub struct Net {
     random: RandomSource,
     loopback: Arc<LoopbackNet>,
     faults: Faults,
-    /// The faults concern domains opened from now on, whatever the backend.
+    /// True if faults are injected into domains that are opened from now on, whatever the backend.
     is_faulty: bool,
     driver: Driver,
     local_path: LocalPath,
@@ -118,10 +119,10 @@ pub struct Net {
 }
 
 impl Net {
-    /// A private in-process network without faults; its addresses mean nothing outside of it.
-    /// Everything random in it (keys, incarnations, proofs, retry intervals) is derived from the
-    /// seed, and its time is Tokio's: in a `current_thread` runtime with `start_paused`, the same
-    /// seed gives the same run. Anyone who knows the seed can guess the keys: it is for tests only.
+    /// A private in-process network without faults, whose addresses are valid only in it. All its
+    /// random values (keys, incarnations, proofs, retry intervals) is derived from the seed, and
+    /// its time is Tokio's: in a `current_thread` runtime with `start_paused`, the same seed gives
+    /// the same run. Anyone who knows the seed can guess the keys: it is for tests only.
     pub fn new(seed: u64) -> Net {
         Net::with(Backend::Loopback, seed, RandomSource::seeded(seed))
     }
@@ -159,7 +160,7 @@ impl Net {
         self.seed
     }
 
-    /// The same network with these faults on both sides of every connection.
+    /// The same network, with these faults on both sides of every connection.
     pub fn faults(mut self, plan: FaultPlan) -> Net {
         self.is_faulty = true;
         self.set_faults(plan);
@@ -197,18 +198,18 @@ impl Net {
         self
     }
 
-    /// The same network, whose connections may go through shared memory, or not, unless the hints
-    /// of their fabrics say otherwise. Only backends with sockets have that way. Default: they may,
-    /// after some traffic ([`Net::local_after`]).
+    /// The same network, with this choice whether connections may go through shared memory; the
+    /// hints of a fabric override it. Only backends with sockets can use shared memory. Default:
+    /// connections may use it, after some traffic ([`Net::local_after`]).
     pub fn local_path(mut self, path: LocalPath) -> Net {
         self.local_path = path;
         self
     }
 
-    /// The same network, whose connections ask for shared memory once they have sent and received
-    /// so many times: 0, as soon as they are connected. The default is that of production, 64. In a
-    /// program with the feature `test-util` the environment's `TOKIO_FABRIC_LOCAL_AFTER` is the
-    /// default of every fabric, so that all its tests can be run through shared memory.
+    /// The same network, in which connections ask for shared memory after this number of sends and
+    /// receives; with 0, as soon as they are connected. The default is 64, as in production. In a
+    /// program with the feature `test-util` the environment variable `TOKIO_FABRIC_LOCAL_AFTER`
+    /// sets the default of every fabric, so that all its tests can run through shared memory.
     pub fn local_after(mut self, moves: u64) -> Net {
         self.local_after = Some(moves);
         self
@@ -463,7 +464,7 @@ pub async fn connect_endpoints(
             )),
         }
     };
-    // A side that fails leaves nothing for the other to wait for.
+    // If one side fails, the other side's wait ends too.
     futures::future::try_join(connecting.into_future(), accepting).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Nodes of a network by name, what lies between them, and what happens to them.
+//! The nodes of a network by name, the links between them, and their crashes and partitions.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::info::Hints;
 use crate::random::RandomSource;
 use crate::transport::Host;
 
-/// A node of a [`Net`]: a machine with an address of its own and one process, from its start to its
-/// crash.
+/// A node of a [`Net`]: a machine with its own address and one process, from the start of the
+/// process to its crash.
 ///
 /// You get one from [`Net::node`].
 ///
@@ -71,7 +71,8 @@ impl Node {
     /// As for [`fabric`](Self::fabric).
     pub fn fabric_with(&self, hints: Hints) -> Result<Fabric> {
         self.host.check_up()?;
-        // A name and a life of a node have numbers of their own, whatever the others draw.
+        // Each name and each life of a node has a seed of its own, whatever numbers other nodes
+        // draw.
         let mut seed = self.net.seed() ^ self.host.generation().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         for byte in self.name.bytes() {
             seed = (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
@@ -145,9 +146,9 @@ impl Net {
     /// The node with this name, in its present life; the first call creates it. Only for in-process
     /// networks.
     ///
-    /// Each node has an address of its own. What is opened without a node ([`Net::peer`]) belongs
-    /// to one further machine, at 127.0.0.1, which has no name and is not affected by the methods
-    /// below.
+    /// Each node has an address of its own. Objects that are opened without a node ([`Net::peer`])
+    /// belong to one further machine, at 127.0.0.1, which has no name and is not affected by the
+    /// methods below.
     ///
     /// # Panics
     /// In a network of sockets, and for an empty name.
@@ -174,9 +175,10 @@ impl Net {
         self.cut(other.as_ref(), one.as_ref(), true);
     }
 
-    /// The same, but a connection that one side gives up meanwhile is not reset at the other, not
-    /// even after the partition: its reset is lost, and what the other side sends is answered by
-    /// nothing, as behind a router that has forgotten the connection.
+    /// Like [`partition`](Self::partition), but the network loses resets: if one side gives up a
+    /// connection during the partition, the other side never gets a reset, not even after the
+    /// partition, and no answer to anything that it sends on this connection. Routers that forget
+    /// connections cause this.
     pub fn partition_losing_resets(&self, one: impl AsRef<str>, other: impl AsRef<str>) {
         let (one, other) = (self.known(one.as_ref()), self.known(other.as_ref()));
         for (from, to) in [(&one, &other), (&other, &one)] {
@@ -301,8 +303,8 @@ pub struct Wiring {
 }
 
 impl Wiring {
-    /// How long data is on its way, in each direction. Default: no time. The resolution is a
-    /// millisecond, as of Tokio's timers.
+    /// The latency of data in each direction. Default: none. The resolution is a millisecond, like
+    /// that of Tokio's timers.
     pub fn latency(self, latency: Duration) -> Self {
         self.change(|wire| wire.latency = latency)
     }

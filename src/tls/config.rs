@@ -1,4 +1,4 @@
-//! What the application gives for its connections to be secured.
+//! The application's configuration of secure connections.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use rustls::{ClientConfig, ServerConfig};
 
 use super::exporter::ExporterLog;
 
-/// The protocol that is agreed on within TLS (ALPN): a peer of another protocol that has a
-/// certificate of the same authority is not taken for one of this.
+/// The protocol that is agreed on within TLS (ALPN). It keeps a peer that speaks another protocol,
+/// with a certificate of the same authority, from being taken for a peer of this protocol.
 pub(crate) const ALPN: &[u8] = b"fabric/1";
 
 type ServerNames = dyn Fn(SocketAddr) -> ServerName<'static> + Send + Sync;
@@ -127,7 +127,7 @@ fn is_same<T: ?Sized>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
     }
 }
 
-/// Equal are clones of one configuration.
+/// Two configurations are equal if they are clones of one configuration.
 impl PartialEq for TlsConfig {
     fn eq(&self, other: &Self) -> bool {
         is_same(self.client.as_ref(), other.client.as_ref())
@@ -138,7 +138,7 @@ impl PartialEq for TlsConfig {
 
 impl Eq for TlsConfig {}
 
-/// Keys are secret, so only what there is is shown.
+/// Shows only which configurations are set, since keys are secret.
 impl fmt::Debug for TlsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsConfig")

@@ -1,7 +1,8 @@
-//! The exporter of a connection (RFC 8446, section 7.5): a value that both ends know, and no other
-//! connection has. rustls gives it of connections that keep their records themselves; of those that
-//! give their keys away it says the exporter's secret to the key log alone, which is therefore ours
-//! and passes everything else on.
+//! The exporter of a connection (RFC 8446, section 7.5): a value that both ends know and no other
+//! connection has. rustls returns it only for connections whose records rustls itself processes.
+//! For a connection whose keys are extracted, rustls passes the exporter's secret to the key log
+//! alone. So the key log is ours: it keeps this secret, and passes on everything that the
+//! application's key log asks for.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,22 +12,22 @@ use rustls::{KeyLog, Tls13CipherSuite};
 
 use crate::identity::ChannelBinding;
 
-/// The exporter's label, for nothing but the binding of proofs to their connection.
+/// The exporter's label, used only to bind proofs to their connection.
 pub(crate) const BINDING: &[u8] = b"EXPORTER-tokio-fabric-channel-binding";
 
-/// What the exporter's secret is called in a key log.
+/// Label of the exporter's secret in a key log.
 const EXPORTER_SECRET: &str = "EXPORTER_SECRET";
 
 /// The secret that a connection's exporter derives from; wiped when dropped.
 pub(crate) struct ExporterSecret(OkmBlock);
 
 thread_local! {
-    /// What the handshake that this thread is in has logged.
+    /// The exporter's secret that the current handshake of this thread has logged.
     static LOGGED: RefCell<Option<ExporterSecret>> = const { RefCell::new(None) };
 }
 
-/// The key log of our copies of the application's configurations; its own log sees what it asks
-/// for.
+/// The key log in our copies of the application's configurations. It passes on the labels that the
+/// application's key log asks for.
 #[derive(Debug)]
 pub(crate) struct ExporterLog {
     application: Arc<dyn KeyLog>,
@@ -53,9 +54,10 @@ impl KeyLog for ExporterLog {
     }
 }
 
-/// Takes a step of a handshake, and the secret if the step has brought it.
+/// Runs a step of a handshake. Returns its result, and the exporter's secret if the step has logged
+/// it.
 pub(crate) fn catch_secret<R>(step: impl FnOnce() -> R) -> (R, Option<ExporterSecret>) {
-    // What verifies a certificate may shake hands with others meanwhile.
+    // A verifier of certificates may itself run another handshake on this thread.
     let of_another = LOGGED.take();
     let result = step();
     (result, LOGGED.replace(of_another))

@@ -25,11 +25,11 @@ const _: () = assert!(CM_DATA_SIZE_MAX <= u16::MAX as usize, "the length field")
 /// The kind of a control frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ControlKind {
-    /// From the connecting side: let us connect.
+    /// From the connecting side: requests a connection.
     Request,
     /// From the listening side: connected; data frames may follow at once.
     Response,
-    /// From the listening side: no; the connection is closed.
+    /// From the listening side: rejects the request; the connection is closed.
     Reject,
 }
 

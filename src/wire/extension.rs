@@ -14,7 +14,7 @@ pub(super) const MAGIC: [u8; 4] = *b"tofa";
 const VERSION: u8 = 1;
 
 bitflags::bitflags! {
-    /// What both sides of a connection can do beyond libfabric's protocol.
+    /// Abilities of both sides of a connection beyond libfabric's protocol.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub(crate) struct Capabilities: u16 {
         /// One RMA operation can be refused with its reason: every write is answered, and the
@@ -141,7 +141,7 @@ impl ExtensionOffer {
     }
 }
 
-/// Why a side sent CLOSE.
+/// The reason why a side sent CLOSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     /// The side has nothing more to send, or its peer has sent CLOSE.
@@ -189,7 +189,7 @@ pub(crate) enum AtomicForm {
     Compare,
 }
 
-/// An atomic operation, as numbers on the wire. They may be unknown to this library.
+/// An atomic operation, as numbers on the wire, some of which this library may not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtomicCall {
     pub(crate) form: AtomicForm,

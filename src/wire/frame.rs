@@ -26,7 +26,7 @@ pub(crate) enum FrameHeader {
     Ack,
     /// Asks for the bytes of these segments. Requests are answered in order.
     ReadRequest {
-        /// What to read.
+        /// The segments to read.
         segments: Segments,
     },
     /// The answer to the oldest open read request; its payload is `len` bytes.
@@ -42,7 +42,7 @@ pub(crate) enum FrameHeader {
         ack: bool,
         /// The sender awaits an ack once the payload is in persistent memory.
         commit: bool,
-        /// Where to write.
+        /// The segments to write to.
         segments: Segments,
     },
     /// A tagged message; its payload is `len` bytes.
@@ -125,7 +125,7 @@ pub(crate) enum FrameHeader {
     /// Ends the answer to the oldest open read request. Without a reason all bytes have come; with
     /// a reason those that came are void.
     ReadEnd {
-        /// Why the read was refused or its answer aborted.
+        /// The reason why the read was refused or its answer aborted.
         refused: Option<Refusal>,
     },
     /// The sender's last frame, except for answers.
@@ -161,7 +161,7 @@ pub(crate) enum FrameHeader {
 }
 
 impl FrameHeader {
-    /// Bytes of payload behind the header.
+    /// Bytes of payload after the header.
     pub(crate) fn payload_len(&self) -> u64 {
         match self {
             FrameHeader::Message { len, .. }

@@ -25,7 +25,7 @@ const SEAL_HEAD: [u8; HEAD_SIZE] = [0x80, 0x10, 0, 32];
 /// The values that one side states in its HELLO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// A random number that differs in each life of a domain; not 0.
+    /// A random number that differs in each incarnation of a domain; not 0.
     pub(crate) incarnation: u64,
     /// With [`CREDIT`](super::Capabilities::CREDIT): messages that the sender takes without
     /// receives.
@@ -40,8 +40,8 @@ pub(crate) struct Hello {
     /// its receives: messages longer than this are announced to it. `None`: no messages are
     /// announced between connected endpoints.
     pub(crate) announce_min: Option<u64>,
-    /// How a peer on the same host can share memory with the sender; `None`: not offered. The
-    /// transport defines the bytes. Boxed: a connection keeps its peer's HELLO without this.
+    /// The offer of shared memory to a peer on the same host; `None`: not offered. The transport
+    /// defines the bytes. Boxed: a connection keeps its peer's HELLO without this.
     pub(crate) local: Option<Box<[u8; LOCAL_SIZE]>>,
 }
 

@@ -85,8 +85,9 @@ pub(crate) use segments::{RemoteSegment, Segments};
 
 use crate::error::{Error, ErrorKind};
 
-/// Why a peer's bytes are not a valid frame. Each of these errors ends the connection: a stream
-/// whose framing is in doubt has no next frame, and the protocol has no frame that says "error".
+/// The reason why a peer's bytes are not a valid frame. Each of these errors ends the connection: a
+/// stream whose framing is in doubt has no next frame, and the protocol has no frame that says
+/// "error".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
     /// An operation that is in no version of the protocol.

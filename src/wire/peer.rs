@@ -100,7 +100,7 @@ impl PeerData {
     }
 
     /// Returns the response to this request. `offer`: the answer to the request's offer; `None` if
-    /// there was none, so that a C peer gets no more than it knows.
+    /// the request had no offer. A C peer thus gets only libfabric's own part.
     pub(crate) fn response(&self, incarnation: NonZeroU32, offer: Option<ExtensionOffer>) -> Self {
         debug_assert!(offer.is_none() || self.offer.is_some(), "an answer only");
         PeerData {
@@ -217,7 +217,8 @@ impl PeerData {
         self.contexts
     }
 
-    /// True if contexts are named. In a reject: the requested context does not exist.
+    /// True if a request or a response names contexts. A reject names them if the requested context
+    /// does not exist.
     pub(crate) fn names_contexts(&self) -> bool {
         self.offer.is_some_and(ExtensionOffer::names_contexts)
     }
@@ -236,7 +237,7 @@ impl PeerData {
         self.port
     }
 
-    /// A number that differs in each life of the peer.
+    /// A number that differs in each incarnation of the peer.
     pub(crate) fn incarnation(&self) -> u32 {
         self.incarnation
     }

@@ -104,7 +104,7 @@ impl Opening {
 /// its process is killed, the next process that opens the name removes them.
 ///
 /// A forked child inherits its parent's lock with the descriptor, and could get it exclusively, as
-/// if no process had the vector open. So it removes nothing: the files are its parent's to remove.
+/// if no process had the vector open. So it removes nothing: the files belong to its parent.
 #[derive(Debug)]
 pub(in crate::av) struct Membership {
     members: File,
@@ -152,7 +152,8 @@ fn private_directory(base: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Opens a file without blocking, not even for the writer of a pipe that was put in its place.
+/// Opens a regular file and never blocks. If the path has been replaced by a pipe, the open does
+/// not wait for a writer.
 fn open_file(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = options.mode(0o600).custom_flags(flags).open(path);
