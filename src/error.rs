@@ -223,7 +223,7 @@ struct Inner {
     peer: Option<SocketAddr>,
     os: Option<i32>,
     refusal: Option<Refusal>,
-    /// Whether the error ended an established connection.
+    /// True if the error ended an established connection.
     ends_connection: bool,
     message: Cow<'static, str>,
     data: Bytes,
@@ -400,7 +400,7 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// The cause of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -434,8 +434,8 @@ impl Error {
         self.0.os
     }
 
-    /// Why the peer refused the operation, if it did and reported a reason. A peer without this
-    /// library's extension closes the connection instead.
+    /// The reason why the peer refused the operation, if it did and reported one. A peer without
+    /// this library's extension closes the connection instead.
     pub fn refusal(&self) -> Option<Refusal> {
         self.0.refusal
     }

@@ -55,7 +55,7 @@ impl<B> Failed<B> {
         self.overflow_len
     }
 
-    /// What went wrong.
+    /// The error, without the buffers.
     pub fn error(&self) -> &Error {
         &self.error
     }

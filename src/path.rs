@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::Error;
 
-/// Whether connections to peers on the same host may go through shared memory.
+/// The choice whether connections to peers on the same host may go through shared memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LocalPath {

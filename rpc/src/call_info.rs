@@ -1,11 +1,11 @@
-//! Which call failed: the part of a [`Status`](crate::Status) that names the call, its server, and
-//! the time that passed.
+//! The part of a [`Status`](crate::Status) that names the failed call, its server, and the time
+//! that passed.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Which call a [`Status`](crate::Status) belongs to: its method, its server, and its time. Only
+/// The call that a [`Status`](crate::Status) belongs to: its method, its server, and its time. Only
 /// the client knows this, and creates it only when a call fails; see
 /// [`Status::call`](crate::Status::call).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ impl Drop for Within {
     }
 }
 
-/// Why a call was cancelled; see [`Cx::cancelled`].
+/// The reason why a call was cancelled; see [`Cx::cancelled`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CancelReason {
@@ -304,7 +304,7 @@ impl Cx {
         state.unwrap_or_default()
     }
 
-    /// Why the call was cancelled; `None` if it was not.
+    /// The reason why the call was cancelled; `None` if it was not.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         Some(match self.0.cancelled.load(Ordering::Acquire) {
             1 => CancelReason::Caller,

@@ -58,7 +58,7 @@ pub(crate) trait Connection: Send + Sync + 'static {
     fn handle_end(self: &Arc<Self>, why: EndCause<'_>);
 }
 
-/// Why a connection has ended.
+/// The reason why a connection has ended.
 #[derive(Clone, Copy)]
 pub(crate) enum EndCause<'e> {
     /// Both sides agreed to close, or this side closed the connection.
@@ -382,7 +382,7 @@ impl<C: Connection, A> Drop for Reader<C, A> {
     }
 }
 
-/// Why the reader is woken.
+/// The event that wakes the reader.
 enum Next {
     Completions,
     Event(Event),

@@ -12,7 +12,7 @@ use crate::limits::MESSAGE_MAX;
 /// `Result` with this crate's [`Status`], which the methods of a service return too.
 pub type Result<T, E = Status> = std::result::Result<T, E>;
 
-/// Why a call failed; see [`Status::code`].
+/// The reason why a call failed; see [`Status::code`].
 ///
 /// If the code does not come from the handler itself, it determines [`Status::started`]:
 ///
@@ -151,8 +151,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// Whether the handler of a failed call may have run, which decides whether the call may be
-/// retried.
+/// The state of a failed call's handler, which decides whether the call may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Started {
     /// The handler has not run and will not: any call may be retried. This changes the result only
@@ -210,10 +209,10 @@ struct Parts {
     source: Option<tokio_fabric::Error>,
 }
 
-/// What failed.
+/// The subject of a status: the step or the call that failed.
 #[derive(Clone)]
 enum Subject {
-    /// Not known, for instance in a handler.
+    /// The subject is not known, for instance in a handler.
     Unknown,
     /// A step other than a call, as text, for instance "listening".
     Step(String),

@@ -247,7 +247,7 @@ impl SendBatch {
         self.frames.is_empty()
     }
 
-    /// How many frames are in it.
+    /// Returns the number of frames.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.frames.len()

@@ -127,13 +127,13 @@ impl SpanList {
         self.count == 0
     }
 
-    /// How many spans are listed.
+    /// Returns the number of listed spans.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// How many bytes they cover together.
+    /// Returns the number of bytes that the spans cover together.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

@@ -36,7 +36,7 @@ impl Stage {
         }
     }
 
-    /// How many buffers lie idle on this thread.
+    /// Returns the number of idle buffers of this thread.
     #[cfg(test)]
     pub(crate) fn idle_count() -> usize {
         IDLE.with_borrow(Vec::len)

@@ -80,7 +80,7 @@ pub trait ConvertMany: Sized {
     /// Like [`ConvertMany::from_payload`], for buffers that a region gave back.
     fn from_owned_buffers(buffers: OwnedBuffers) -> Option<Self>;
 
-    /// How many buffers; operations take at most `limits::IOV_LIMIT`.
+    /// Returns the number of buffers; operations take at most `limits::IOV_LIMIT`.
     fn count(&self) -> usize;
 
     /// The sum of the buffers' lengths, in bytes.
@@ -237,9 +237,9 @@ pub trait RegionBuf: Convert + Send + Sized + 'static {}
 )]
 pub trait RegionBufs: ConvertMany + Send + Sized + 'static {}
 
-/// What a region returns when it is deregistered: the buffers that it was made from, in their own
-/// types; a region [without a buffer type](crate::MemoryRegion::erase) returns `Vec<Buffer>`.
-/// Sealed.
+/// The value that a region returns when it is deregistered: the buffers that it was made from, in
+/// their own types; a region [without a buffer type](crate::MemoryRegion::erase) returns
+/// `Vec<Buffer>`. Sealed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

@@ -88,8 +88,8 @@ impl DomainBuilder {
         self
     }
 
-    /// What drives the domain's progress. Default: the Info's choice, which is [`Driver::Task`] in
-    /// the results of `discover`.
+    /// The driver of the domain's progress. Default: the Info's choice, which is [`Driver::Task`]
+    /// in the results of `discover`.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.driver = Some(driver);
         self

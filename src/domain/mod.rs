@@ -150,7 +150,7 @@ struct Inner {
     /// The threads or tasks on which registrations fault pages in.
     blocking: BlockingPool,
     binding: Mutex<Binding>,
-    /// Whether an event queue is bound with `REG_MR`.
+    /// True if an event queue is bound with `REG_MR`.
     registers: AtomicBool,
     dependents: Dependents,
     /// The progress that `Domain::closed` drives while it waits: that of this domain, and of its
@@ -159,7 +159,7 @@ struct Inner {
     counts: OpenCounts,
     context: Option<UserContext>,
     mr_mode: MrMode,
-    /// How the memory of devices is copied (`FI_SET_OPS_HMEM_OVERRIDE`).
+    /// The functions that copy device memory (`FI_SET_OPS_HMEM_OVERRIDE`).
     hmem: OnceLock<SharedHmemOps>,
     scope: DomainScope,
     /// The entry by which discovery finds the domain.
@@ -411,7 +411,7 @@ impl Domain {
         self.inner.shards.transport().backend()
     }
 
-    /// What drives the domain's progress; [`Domain::info`] contains it too.
+    /// The driver of the domain's progress; [`Domain::info`] contains it too.
     pub fn driver(&self) -> Driver {
         self.inner.info.domain.driver
     }

@@ -89,9 +89,9 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
         }
     }
 
-    /// What the region may be used for, here and by peers (`access` of `fi_mr_reg`). Default:
-    /// everything that the domain's capabilities can use; for a read-only region, only those of
-    /// these rights that are in [`Access::READ_ONLY`], since it can have no others.
+    /// The rights of this process and of peers to use the region (`access` of `fi_mr_reg`).
+    /// Default: everything that the domain's capabilities can use; for a read-only region, only
+    /// those of these rights that are in [`Access::READ_ONLY`], since it can have no others.
     ///
     /// # Errors
     /// Registration fails with [`ErrorKind::NoCapability`] for rights that nothing could use, such

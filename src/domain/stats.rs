@@ -25,7 +25,7 @@ impl Domain {
         }
     }
 
-    /// What each of the domain's drivers has done; there are
+    /// The statistics of each of the domain's drivers; there are
     /// [`progress_shards`](Self::progress_shards) of them.
     pub fn shard_stats(&self) -> Vec<DriverStats> {
         self.inner.shards.stats()

@@ -61,7 +61,7 @@ impl OpenOps<Endpoint> for TcpOps {
 }
 
 impl TcpOps {
-    /// What the kernel knows of the connection: round-trip time, congestion window, segments that
+    /// The kernel's statistics of the connection: round-trip time, congestion window, segments that
     /// were sent again.
     ///
     /// # Errors

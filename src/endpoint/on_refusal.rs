@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::REFUSALS_MAX;
 
-/// What happens to a connection when an RMA operation on it is refused, by the peer or by this side
+/// The effect on a connection when an RMA operation on it is refused, by the peer or by this side
 /// ([`EndpointBuilder::on_refusal`](super::EndpointBuilder::on_refusal)).
 ///
 /// In either case the operation itself fails with [`ErrorKind::AccessDenied`] (or

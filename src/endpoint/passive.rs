@@ -81,10 +81,11 @@ impl PassiveEndpointBuilder {
         self
     }
 
-    /// Where connections are accepted and their requests read: in a task on the current runtime, on
-    /// the listener's own thread (also with [`Driver::Local`]), or in the application's calls that
-    /// read the event queue or await an [`accept`](crate::eq::ConnRequest::accept). Default: as in
-    /// the fabric's Info, which is [`Driver::Task`] unless the hints ask for manual progress.
+    /// The place where connections are accepted and their requests read: in a task on the current
+    /// runtime, on the listener's own thread (also with [`Driver::Local`]), or in the application's
+    /// calls that read the event queue or await an [`accept`](crate::eq::ConnRequest::accept).
+    /// Default: as in the fabric's Info, which is [`Driver::Task`] unless the hints ask for manual
+    /// progress.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.info.domain.set_driver(driver);
         self

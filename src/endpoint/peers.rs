@@ -126,7 +126,7 @@ pub struct PeerEvent {
     /// The peer's name in the endpoint's address vector, if the vector has the peer when the event
     /// is read. [`AddressVector::user_id`](crate::AddressVector::user_id) returns the user id.
     pub fabric_addr: Option<FabricAddr>,
-    /// What happened.
+    /// The kind of the change.
     pub kind: PeerEventKind,
     /// A number of the peer's choice that identifies an incarnation of its endpoint: random for
     /// each endpoint of this library, a process id for libfabric's. `None` for a peer that could

@@ -70,9 +70,9 @@ pub struct DomainAttr {
     pub name: String,
     /// The application's promise about threads; [`Threading::Safe`] unless the hints say otherwise.
     pub threading: Threading,
-    /// What makes control operations progress: registration and connection management.
+    /// The mode of progress of control operations: registration and connection management.
     pub control_progress: Progress,
-    /// What makes data transfers progress.
+    /// The mode of progress of data transfers.
     pub data_progress: Progress,
     /// The driver. In an open domain it is the one in use. In a result of
     /// [`discover`](crate::discover) it is [`Driver::Manual`] if the hints request manual progress,
@@ -135,7 +135,7 @@ pub struct DomainAttr {
     pub mr_cnt: usize,
     /// The default traffic class of the domain's endpoints.
     pub traffic_class: TrafficClass,
-    /// How writes with `FI_COMMIT_COMPLETE` are made persistent.
+    /// The way in which writes with `FI_COMMIT_COMPLETE` are made persistent.
     pub persistence: Persistence,
     /// Authorization keys per connectionless endpoint.
     pub max_ep_auth_key: usize,

@@ -221,11 +221,11 @@ hints! {
         /// The program's promise about threads. Default: [`Threading::Safe`], which promises
         /// nothing.
         threading: Threading,
-        /// What makes control operations progress: [`Progress::Auto`] (the default),
+        /// The mode of progress of control operations: [`Progress::Auto`] (the default),
         /// [`Progress::Manual`] or [`Progress::ControlUnified`]. One driver makes all progress, so
         /// if either of `control_progress` and `data_progress` is automatic, both are.
         control_progress: Progress,
-        /// What makes data transfers progress: [`Progress::Auto`] (the default) or
+        /// The mode of progress of data transfers: [`Progress::Auto`] (the default) or
         /// [`Progress::Manual`].
         data_progress: Progress,
         /// Protection against queue overruns. It is always enabled.

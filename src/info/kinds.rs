@@ -69,7 +69,7 @@ pub enum Threading {
     Endpoint,
 }
 
-/// What makes accepted operations progress (`control_progress` and `data_progress` of
+/// The mode of progress of accepted operations (`control_progress` and `data_progress` of
 /// `fi_domain(3)`).
 ///
 /// ```
@@ -97,7 +97,7 @@ pub enum Progress {
     ControlUnified,
 }
 
-/// Where a domain makes progress: in its own task or thread ([`Progress::Auto`]), or in the
+/// The place where a domain makes progress: its own task or thread ([`Progress::Auto`]), or the
 /// application's calls ([`Progress::Manual`]).
 ///
 /// The driver calls wakers and drops the buffers of detached operations: if their code blocks, the
@@ -155,7 +155,7 @@ pub enum Driver {
     Manual,
 }
 
-/// Whether queues are protected against overruns (`resource_mgmt` of `fi_domain(3)`).
+/// The protection of queues against overruns (`resource_mgmt` of `fi_domain(3)`).
 ///
 /// Protection is always enabled; it costs nothing here.
 ///
@@ -266,8 +266,8 @@ impl Protocol {
     pub const XNET: Protocol = Protocol(25);
 }
 
-/// How many contexts an endpoint has for one direction (`tx_ctx_cnt` and `rx_ctx_cnt` of `struct
-/// fi_ep_attr`).
+/// The number of contexts of an endpoint for one direction (`tx_ctx_cnt` and `rx_ctx_cnt` of
+/// `struct fi_ep_attr`).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -290,7 +290,7 @@ pub enum ContextCount {
     Shared,
 }
 
-/// How a peer's write to a region registered with
+/// The way in which a peer's write to a region registered with
 /// [`MrFlags::RMA_PMEM`](crate::mr::MrFlags::RMA_PMEM) is made persistent.
 ///
 /// ```

@@ -77,7 +77,7 @@ impl BlockingTurns {
     }
 }
 
-/// How a blocking turn ended.
+/// The outcome of a blocking turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TurnOutcome {
     /// The runtime had no thread for the turn.

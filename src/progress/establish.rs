@@ -1,4 +1,4 @@
-//! How handles begin and end a port's connection.
+//! The calls of handles that begin and end a port's connection.
 
 use std::net::SocketAddr;
 use std::task::{Poll, Waker};

@@ -28,8 +28,8 @@ pub struct ListenerStats {
     pub rejected: u64,
     /// Connections closed because they sent no request, or no proof of a key.
     pub invalid: u64,
-    /// Those among `invalid` whose certificate was rejected, or that have none although they were
-    /// asked for one.
+    /// Connections counted in `invalid` whose certificate was rejected, or that have none although
+    /// they were asked for one.
     pub unauthorized: u64,
     /// Connections closed because their request was not complete in time.
     pub timed_out: u64,
@@ -250,10 +250,10 @@ pub struct CacheStats {
     pub untracked: u64,
     /// Registrations in the cache now (`FI_MR_CACHE_MAX_COUNT` bounds it).
     pub count: usize,
-    /// Their bytes (`FI_MR_CACHE_MAX_SIZE` bounds it).
+    /// Bytes of the registrations in the cache (`FI_MR_CACHE_MAX_SIZE` bounds them).
     pub size: usize,
-    /// Of these, the idle registrations: they have no handle, and are kept for the next request.
+    /// Idle registrations in the cache: they have no handle, and are kept for the next request.
     pub idle_count: usize,
-    /// Their bytes.
+    /// Bytes of the idle registrations.
     pub idle_size: usize,
 }

@@ -120,7 +120,7 @@ pub struct Net {
 
 impl Net {
     /// A private in-process network without faults, whose addresses are valid only in it. All its
-    /// random values (keys, incarnations, proofs, retry intervals) is derived from the seed, and
+    /// random values (keys, incarnations, proofs, retry intervals) are derived from the seed, and
     /// its time is Tokio's: in a `current_thread` runtime with `start_paused`, the same seed gives
     /// the same run. Anyone who knows the seed can guess the keys: it is for tests only.
     pub fn new(seed: u64) -> Net {

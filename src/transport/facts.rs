@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What the kernel knows about a TCP connection (`TCP_INFO` of tcp(7)).
+/// The kernel's statistics of a TCP connection (`TCP_INFO` of tcp(7)).
 ///
 /// You get one from [`TcpOps::info`](crate::ep::TcpOps::info).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct TcpInfo {
     /// The smoothed time from sending to its acknowledgement.
     pub round_trip: Duration,
-    /// How much `round_trip` varies.
+    /// The variation of `round_trip`.
     pub round_trip_variation: Duration,
     /// Time without an acknowledgement after which bytes are sent again.
     pub retransmit_timeout: Duration,

@@ -122,7 +122,7 @@ impl fmt::Debug for ManualReactor {
     }
 }
 
-/// Whether the application's runtime still has its reactor and its time.
+/// The state of the application's runtime: whether it still has its reactor and its time.
 #[derive(Debug, Default)]
 pub(super) struct RuntimeLife {
     has_ended: Mutex<bool>,

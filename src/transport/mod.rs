@@ -121,7 +121,8 @@ pub(crate) use udp::{
     RecvStatus, too_long,
 };
 
-/// How bytes are moved between endpoints; chosen by [`Hints::backend`](crate::Hints::backend).
+/// The way in which bytes are moved between endpoints; chosen by
+/// [`Hints::backend`](crate::Hints::backend).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -371,7 +372,7 @@ impl RawLink {
     }
 }
 
-/// Which submissions a link has. A submission counts until its outcome is taken.
+/// The submissions of a link, by kind. A submission counts until its outcome is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Submitted {
     pub(crate) send: bool,

@@ -45,7 +45,7 @@ pub(crate) struct TransportOptions {
     pub(crate) tls: Option<TlsConfig>,
     /// Source of keys, incarnations and the like.
     pub(crate) random: RandomSource,
-    /// Where the transport's driver runs.
+    /// The place where the transport's driver runs.
     pub(crate) runner: Runner,
     /// Whether connections to peers on the same host may go through shared memory.
     pub(crate) local_path: LocalPath,
@@ -53,7 +53,7 @@ pub(crate) struct TransportOptions {
     pub(crate) local_after: u64,
 }
 
-/// Where a transport's driver runs.
+/// The place where a transport's driver runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Runner {
     /// A task on the current runtime.

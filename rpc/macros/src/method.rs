@@ -10,7 +10,7 @@ use syn::{
     ReturnType, Signature, TraitItemFn, Type, TypePath, parse_quote,
 };
 
-/// What a handler may do with lent memory.
+/// The right of a handler to lent memory.
 #[derive(Clone, Copy)]
 pub enum Right {
     Pull,

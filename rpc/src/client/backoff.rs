@@ -1,4 +1,4 @@
-//! How long a channel pauses between attempts to connect.
+//! The pauses of a channel between attempts to connect.
 
 use std::time::Duration;
 

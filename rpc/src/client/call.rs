@@ -96,8 +96,8 @@ struct AnyCall {
     /// The call's number at its connection, and the connection, once the call has begun.
     key: CallKey,
     connection: Option<Arc<ClientConnection>>,
-    /// The request, behind room for its header; empty once the request is sent. `Err`: why the
-    /// request could not be made.
+    /// The request, behind room for its header; empty once the request is sent. `Err`: the reason
+    /// why the request could not be made.
     frame: Result<FrameBuf>,
     /// `None`: the request uses no codec.
     codec: Option<CodecName>,

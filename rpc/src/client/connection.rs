@@ -25,7 +25,7 @@ use crate::wire::{
     write_request_head,
 };
 
-/// Why calls fail when the runtime of their channel has ended.
+/// The reason why calls fail when the runtime of their channel has ended.
 pub(super) const RUNTIME_ENDED: &str = "the runtime in which the channel was connected has ended: \
                                         connect in one that lives as long as the channel";
 

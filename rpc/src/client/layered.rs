@@ -15,8 +15,8 @@ use crate::limits::LAYERS_GRACE;
 use crate::status::Code;
 use crate::status::{CallFailure, Status};
 
-/// How a generated client sends its calls: directly over its channel ([`DirectPath`]), or through a
-/// service ([`LayeredPath`]).
+/// The path by which a generated client sends its calls: directly over its channel
+/// ([`DirectPath`]), or through a service ([`LayeredPath`]).
 ///
 /// Sealed.
 pub trait CallPath: Clone + sealed::Sealed {

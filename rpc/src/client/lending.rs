@@ -18,7 +18,8 @@ use crate::method::Method;
 use crate::status::{CallError, CallFailure, Code, Result, Started, Status, sealed as failure};
 use crate::wire::{LentRegions, TraceContext};
 
-/// What a call lends: one [`LentRead`] or [`LentWrite`], or a tuple of up to four. Sealed.
+/// The memory that a call lends: one [`LentRead`] or [`LentWrite`], or a tuple of up to four.
+/// Sealed.
 pub trait Loan: sealed::Pieces {}
 
 mod sealed {

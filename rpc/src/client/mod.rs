@@ -122,7 +122,7 @@ impl Channel {
         &self.inner
     }
 
-    /// What the channel connects to.
+    /// The target that the channel connects to.
     pub fn target(&self) -> &Target {
         &self.inner.connector.target
     }

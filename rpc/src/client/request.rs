@@ -296,8 +296,8 @@ impl CallRecord {
         }
     }
 
-    /// Records the only end of a call that was polled. `end`: the code of the response, or why
-    /// there is none; `at`: when the response arrived, if known.
+    /// Records the only end of a call that was polled. `end`: the code of the response, or the
+    /// reason why there is none; `at`: when the response arrived, if known.
     #[inline]
     pub(super) fn end(&self, end: Result<u32, &Status>, at: Option<Instant>, span: Option<&Span>) {
         self.channel.counters.end(end);
@@ -314,8 +314,8 @@ impl CallRecord {
         let _ = at;
     }
 
-    /// Returns the status of an unsent call at its deadline. Its cause is why the channel is not
-    /// connected, if it is not.
+    /// Returns the status of an unsent call at its deadline. If the channel is not connected, the
+    /// status has the reason for that as its cause.
     #[cold]
     pub(super) fn late(&self, status: Status) -> Status {
         let current = self.channel.current();

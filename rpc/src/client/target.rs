@@ -1,4 +1,4 @@
-//! What a channel connects to, and how names become addresses.
+//! The target of a channel, and the resolution of names to addresses.
 
 use std::fmt;
 use std::future::Future;
@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// What a [`Channel`](crate::Channel) connects to: addresses, or a name, which is looked up
-/// whenever the channel connects.
+/// The target of a [`Channel`](crate::Channel): addresses, or a name, which is looked up whenever
+/// the channel connects.
 ///
 /// Text that parses as an address with a port is an address; other text is a name, such as
 /// `cache-2:7901`. The channel's [resolver](Resolve) defines what names mean; by default a name is
@@ -217,8 +217,8 @@ pub trait Resolve: Send + Sync + 'static {
     /// The channel's connect limit applies.
     ///
     /// # Errors
-    /// Why the name has no addresses now. A channel that has connected before then tries the
-    /// addresses that it knows.
+    /// The reason why the name has no addresses now. A channel that has connected before then tries
+    /// the addresses that it knows.
     ///
     /// # Cancel safety
     /// The future is dropped if the attempt to connect is given up.

@@ -18,7 +18,7 @@ pub use self::prost::Prost;
 #[cfg(feature = "rkyv")]
 pub use self::rkyv::Rkyv;
 
-/// How arguments and results are encoded.
+/// The encoding of arguments and results.
 ///
 /// The default is [`Postcard`]; `#[service(codec = Path)]` selects another one. A codec supports
 /// the types for which it implements [`CodecOf`].

@@ -74,7 +74,7 @@ struct Shared {
     latencies: Mutex<BTreeMap<u32, Latencies>>,
 }
 
-/// When the second attempt is made.
+/// The time of the second attempt.
 #[derive(Clone, Copy)]
 enum Delay {
     After(Duration),

@@ -26,7 +26,7 @@ pub(super) mod sealed {
     /// The future that returns a buffer.
     pub type Return<B> = Pin<Box<dyn Future<Output = Result<B, Error>> + Send>>;
 
-    /// How a buffer becomes a region and comes back.
+    /// The conversion of a buffer to a region, and back.
     pub trait Register: Send + Sized + Unpin + 'static {
         /// The registered region.
         type Region: Send + Unpin + 'static;

@@ -39,7 +39,7 @@ impl CallKey {
     }
 }
 
-/// A response with its code, or why there is none.
+/// A response with its code, or the reason why there is none.
 pub type CallEnd = Result<(u32, Bytes), Status>;
 
 /// The progress of a call; see [`ClientMachine::progress`].
@@ -53,8 +53,8 @@ pub enum CallProgress {
     Begun,
     /// An item of the stream, and the credit to grant to the server.
     Item(ItemBody, Option<(CallId, Credit)>),
-    /// The call has ended, and all its items were read: code and body of the response, or why there
-    /// is none. The machine has removed the call.
+    /// The call has ended, and all its items were read: code and body of the response, or the
+    /// reason why there is none. The machine has removed the call.
     Ended(CallEnd),
 }
 
@@ -280,7 +280,7 @@ impl<W> ClientMachine<W> {
     /// [`progress`](Self::progress) says so, which may be immediately.
     ///
     /// # Errors
-    /// Why no call, or not this call, can be made; it has not started.
+    /// The reason why no call, or not this call, can be made. The call has not started.
     #[inline]
     pub fn begin(
         &mut self,

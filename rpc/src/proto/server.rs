@@ -68,7 +68,7 @@ pub enum ItemRead {
     Gone,
 }
 
-/// Whether an item can be sent now.
+/// The time at which an item can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemSend {
     /// The item must be sent now, before anything else of the call.

@@ -32,7 +32,7 @@ use crate::peer::Peer;
 use crate::status::{Code, Result, Status};
 use crate::wire::{Hello, Rejection, Window, key_name};
 
-/// Why a draining server refuses calls and connections.
+/// The reason with which a draining server refuses calls and connections.
 pub(super) const DRAINING: &str = "it takes no new calls: use another server, or its successor";
 
 /// State that the connections of a server share.

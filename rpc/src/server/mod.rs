@@ -110,7 +110,7 @@ impl AuthKeys {
     /// Finds the key of a client. `has_key`: whether the client has a key; `name`: the key's name.
     ///
     /// # Errors
-    /// Why this server cannot accept the client, as text.
+    /// The reason why this server cannot accept the client, as text.
     fn find(&self, has_key: bool, name: Option<&str>) -> Result<ClientKey<'_>, &'static str> {
         let is_empty = self.unnamed.is_none() && self.named.is_empty();
         match (has_key, name) {

@@ -28,7 +28,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// How much of a stream the peer may still send.
+/// The part of a stream that the peer may still send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit {
     /// Number of items.

@@ -16,7 +16,7 @@ use rustix::fs::FlockOperation;
 use super::{SharedVectorConfig, lock, try_lock};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Whether a vector existed when it was opened.
+/// The origin of the files of an opened vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileOrigin {
     /// No process had the vector open; files that were left of it have been removed.

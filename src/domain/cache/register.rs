@@ -77,8 +77,8 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         }
     }
 
-    /// What the region may be used for. Default: everything that this process's operations can do
-    /// with such memory, and nothing for peers.
+    /// The rights to use the region. Default: everything that this process's operations can do with
+    /// such memory, and nothing for peers.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self

@@ -163,7 +163,7 @@ impl RdmEndpointBuilder {
         self
     }
 
-    /// What happens to connections that are not used. Default: they stay open.
+    /// The policy for connections that are not used. Default: they stay open.
     pub fn idle(mut self, policy: IdlePolicy) -> Self {
         self.idle = policy;
         self

@@ -14,7 +14,7 @@ pub(crate) struct Settings {
     pub(crate) count_max: usize,
     /// Regions that overlap or are adjacent become one.
     pub(crate) merges: bool,
-    /// How the cache learns that address ranges are unmapped.
+    /// The way in which the cache learns that address ranges are unmapped.
     pub(crate) watch: CacheWatch,
 }
 

@@ -94,7 +94,7 @@ pub(super) struct LinkInputs {
     pub(super) work: u64,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkAction {
     None,

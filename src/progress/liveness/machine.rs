@@ -50,12 +50,12 @@ state_machine! { LivenessState {
     Dead => [],
 }}
 
-/// How often the peer must be heard.
+/// The interval within which the peer must be heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ProbeInterval {
-    /// Once per `idle_interval`: only receives are posted.
+    /// `idle_interval`: only receives are posted.
     Idle,
-    /// Once per `interval`: something awaits the peer, or this side does not see its probes.
+    /// `interval`: something awaits the peer, or this side does not see its probes.
     Active,
 }
 
@@ -72,7 +72,8 @@ pub(super) struct LivenessInputs {
     pub(super) outstanding: Option<ProbeInterval>,
     /// True if all frames have been handed to the system, including the last probe.
     pub(super) is_transmit_idle: bool,
-    /// What other connections know of the same domain; Unknown, unless this one is idle.
+    /// The knowledge of other connections about the same domain; Unknown, unless this connection is
+    /// idle.
     pub(super) domain: PeerStatus,
     /// Silence in milliseconds after which the peer probes; 0: never. `None`: the peer did not
     /// announce it.
@@ -86,7 +87,7 @@ pub(super) struct LivenessInputs {
     pub(super) unconfirmed: u64,
 }
 
-/// What to do after a heartbeat.
+/// The action after a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LivenessAction {
     None,
@@ -221,8 +222,8 @@ impl LivenessMachine {
         self.heard = true;
     }
 
-    /// Requires the peer to be heard this often from now on. Returns true if a heartbeat must
-    /// follow at once, to begin the interval.
+    /// Requires the peer to be heard within this interval from now on. Returns true if a heartbeat
+    /// must follow at once, to begin the interval.
     pub(super) fn watch(&mut self, interval: ProbeInterval) -> bool {
         match self.state {
             LivenessState::Dead | LivenessState::Probing => return false,

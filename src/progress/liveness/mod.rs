@@ -60,7 +60,7 @@ impl PortLiveness {
     }
 }
 
-/// When the heartbeat that follows one is due.
+/// The time of the heartbeat that follows one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextHeartbeat {
     /// The same heartbeat is repeated after a turn of its port.
@@ -268,8 +268,8 @@ fn shrink(state: &mut PortState) {
     }
 }
 
-/// Returns how often the peer must be heard for the operations outstanding here; `None`: not at
-/// all.
+/// Returns the interval within which the outstanding operations require the peer to be heard;
+/// `None`: no limit.
 fn outstanding(state: &PortState) -> Option<ProbeInterval> {
     let machine = &state.machine;
     if machine.awaits_peer() {

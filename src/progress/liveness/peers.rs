@@ -30,7 +30,7 @@ impl Hash for PeerDomain {
     }
 }
 
-/// What other connections know of a peer domain.
+/// The knowledge of other connections about a peer domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerStatus {
     /// The domain was heard lately.

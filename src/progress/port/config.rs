@@ -14,14 +14,14 @@ use crate::sync::Ring;
 use crate::transport::TrafficMark;
 use crate::wire::Capabilities;
 
-/// What an endpoint offers its peer beyond libfabric's own protocol.
+/// The endpoint's offer to its peer beyond libfabric's own protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct ExtensionConfig {
     /// False: the endpoint does not offer the extension.
     pub(crate) offered: bool,
     /// Number of refused operations that the connection survives; 0: the first one ends it.
     pub(crate) refusals_max: u32,
-    /// When a silent peer counts as dead.
+    /// The time after which a silent peer counts as dead.
     pub(crate) liveness: Liveness,
     /// The key that each side must prove to the other; `None`: none.
     pub(crate) auth_key: Option<AuthSecret>,

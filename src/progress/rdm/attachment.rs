@@ -54,7 +54,7 @@ pub(super) struct AcceptedConn {
     pub(super) asked: PeerData,
 }
 
-/// Why a port does not take over an accepted connection.
+/// The reason why a port does not take over an accepted connection.
 pub(super) enum TakeOverError {
     /// The port's own connection is up: this attempt, with that incarnation of the peer.
     AlreadyUp(AttemptId, u32),

@@ -64,7 +64,7 @@ pub(crate) use sources::SourceAddresses;
 use table::Table;
 use task::RdmTask;
 
-/// What an endpoint does with an idle connection
+/// The policy of an endpoint for an idle connection
 /// ([`RdmEndpointBuilder::idle`](crate::rdm::RdmEndpointBuilder::idle)).
 ///
 /// ```

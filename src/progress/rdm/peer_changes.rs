@@ -15,7 +15,7 @@ use crate::id::PeerAddr;
 use crate::limits::RDM_UNREAD_STRANGERS_MAX;
 use crate::proto::{HostShares, host_of};
 
-/// What happened to a peer of a connectionless endpoint.
+/// The kind of a change of a connectionless endpoint's peer.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::state::ContextState;
 use crate::limits::RECEIVE_CONTEXT_IDLE_MIN;
 
-/// Whether the context is active. A trimmed context has no timer.
+/// The activity of the context. A trimmed context has no timer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum TrimState {
     /// Trimmed at this activity count.

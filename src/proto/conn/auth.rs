@@ -96,7 +96,7 @@ impl AuthExchange {
     }
 }
 
-/// What a proof covers, in addition to the proof frames of the two sides.
+/// The terms that a proof covers, in addition to the proof frames of the two sides.
 struct ProofTerms<'a> {
     secret: &'a AuthSecret,
     agreed: ExtensionOffer,

@@ -38,7 +38,7 @@ pub(super) use access::resolve_all;
 use access::taken_away;
 pub(super) use frame::is_received;
 
-/// Where the transport is to place the next bytes of the connection.
+/// The place for the next bytes of the connection, chosen for the transport.
 #[derive(Debug)]
 pub(crate) enum ReceivePlan {
     /// The connection does not read now.

@@ -1,5 +1,5 @@
-//! Which receives a connection's messages match: its own or shared ones. Fixed when the connection
-//! is made.
+//! The receives that a connection's messages match: its own or shared ones. Fixed when the
+//! connection is made.
 //!
 //! An enum, not a type parameter: a type parameter would spread to the connection's port, its
 //! driver and their tests, for a dozen of some two hundred functions.
@@ -38,7 +38,7 @@ pub(crate) struct SharedParams {
     pub(crate) long_messages: LongMessages,
 }
 
-/// How a peer treats messages that are longer than a limit.
+/// The treatment of messages that are longer than a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LongMessages {
     /// The peer announces them before it sends them. In a connectionless endpoint the limit also

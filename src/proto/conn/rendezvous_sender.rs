@@ -28,7 +28,7 @@ use crate::wire::{FrameHeader, INDEX_MAX, INDEX_MIN};
 use super::tx::{Queued, QueuedKind};
 use super::{Connection, violation};
 
-/// Which messages are announced.
+/// The policy that decides which messages are announced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RendezvousPolicy {
     /// The peer takes announcements of tagged messages.

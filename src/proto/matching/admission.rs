@@ -20,7 +20,7 @@ use super::Arrival;
 /// and the length of one more message, which a peer chooses, never overflows a `u64`.
 const TOTAL_MAX: u64 = 1 << 62;
 
-/// How many bytes of unexpected messages may be stored.
+/// The limits of the bytes of unexpected messages that may be stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnexpectedBudget {
     /// For all peers in total.
@@ -29,7 +29,7 @@ pub(crate) struct UnexpectedBudget {
     pub(crate) peer_bytes: u64,
 }
 
-/// Whether the store admits a message.
+/// The decision whether the store admits a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Granted,

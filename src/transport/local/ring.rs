@@ -33,7 +33,7 @@ struct RingWords {
     reader: AtomicU64,
 }
 
-/// Whether the reader reads the ring. Any other number means that it has not begun.
+/// The state of the reader of a ring. Any other number means that the reader has not begun.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum ReaderState {

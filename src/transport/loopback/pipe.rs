@@ -42,7 +42,7 @@ pub(super) struct Pipe {
     state: Lock<State>,
 }
 
-/// What a reader finds at the front of the pipe.
+/// The front of the pipe, as a reader finds it.
 pub(super) enum Front {
     /// The oldest bytes, lent out; [`Pipe::give_back`] must follow.
     Chunk(Chunk),

@@ -40,7 +40,7 @@ pub(super) struct Agreement {
     pub(super) peer: PeerIdentity,
 }
 
-/// What rustls could do without more bytes.
+/// The result of the steps that rustls can take without more bytes.
 enum Step {
     More,
     Nothing,

@@ -69,7 +69,7 @@ pub(super) struct UringTransport {
     ring: Arc<ring::Ring>,
 }
 
-/// What drives the ring.
+/// The driver of the ring.
 enum DrivenBy {
     /// A task, in the reactor of this runtime.
     Runtime(Handle),

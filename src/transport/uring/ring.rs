@@ -60,7 +60,7 @@ pub(super) struct Ring {
     batching: AtomicBool,
 }
 
-/// Where the driver sleeps until operations complete.
+/// The place where the driver sleeps until operations complete.
 pub(super) enum RingDriver {
     /// The reactor, which watches the ring's descriptor.
     Reactor(AsyncFd<IoUring>),

@@ -302,7 +302,7 @@ impl State {
     }
 }
 
-/// What the thread of a ring must do before it sleeps.
+/// The next step of a ring's thread before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BeforeSleep {
     /// Enter the kernel, and sleep there if `may_wait`. If not `has_work`, enter only to sleep.
@@ -338,7 +338,7 @@ impl EnterRefusals {
     }
 }
 
-/// When to enter the kernel again after it refused.
+/// The time at which to enter the kernel again after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
     Now,
