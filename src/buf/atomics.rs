@@ -93,9 +93,10 @@ impl RegionMemory {
                     continue;
                 }
                 let (cells, at) = segment.cells(at);
-                // SAFETY: a whole segment of writable region memory, allocated by the caller's
-                // promise (memory-model rule 4), and touched through the shared functions only, as
-                // the exclusion cannot coexist with an entry (rules 2, 3, 6).
+                // SAFETY: the span is a whole segment of writable region memory, which stays
+                // allocated by the caller's promise (memory-model rule 4). Only the shared
+                // functions touch it, because the exclusion cannot coexist with an entry (rules 2,
+                // 3, 6).
                 let seen =
                     unsafe { copy::update_shared(cells, at, size, |seen| change(place, seen)) };
                 debug_assert!(seen.is_some(), "checked to be aligned and within");

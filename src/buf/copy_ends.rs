@@ -12,8 +12,8 @@ use super::stage::Stage;
 
 /// A range of shared memory.
 ///
-/// Invariant: the segment is as [`copy::read_shared`] demands, for all of `'a`, and the range lies
-/// within.
+/// Invariant: the segment fulfils the contract of [`copy::read_shared`] for all of `'a`, and the
+/// range lies within it.
 pub(crate) struct SharedBytes<'a> {
     segment: Span,
     at: usize,

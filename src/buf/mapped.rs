@@ -215,7 +215,7 @@ fn map(len: usize, flags: MapFlags) -> Result<NonNull<u8>> {
         ProtFlags::READ | ProtFlags::WRITE,
         MapFlags::PRIVATE | flags,
     );
-    // SAFETY: a new mapping where the system likes; it replaces no other.
+    // SAFETY: the system chooses the addresses of the new mapping, so it replaces no other mapping.
     let start = unsafe { mmap_anonymous(ptr::null_mut(), len, rights, flags) };
     let start = start.map_err(|error| Error::from_io(&error.into(), "map memory"))?;
     NonNull::new(start.cast()).ok_or_else(too_long)

@@ -299,9 +299,9 @@ impl Payload {
         Ok(())
     }
 
-    /// Appends slices, in place, of a range, which must lie within. False if no slice may be made
-    /// of a part of it (memory-model rule 2): the range is copied instead, and the slices that were
-    /// appended mean nothing.
+    /// Appends slices of the bytes of a range, which must lie within the payload. Returns false if
+    /// no slice may be made of a part of the range (memory-model rule 2): the caller then copies
+    /// the range, and ignores the slices that were appended.
     #[cfg(feature = "tls")]
     pub(crate) fn slices<'a>(&'a self, offset: usize, len: usize, into: &mut Slices<'a>) -> bool {
         self.assert_within(offset, len);

@@ -102,8 +102,8 @@ impl SharedBuffer {
     /// `InvalidArgument` if the range is not entirely within the memory.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len())?;
-        // SAFETY: the whole of a writable buffer that `self` keeps allocated, and that is touched
-        // by the shared functions alone: a window has the same cells (see `OwnedBuffer::whole`),
+        // SAFETY: the span is the whole of a writable buffer, which `self` keeps allocated. Only
+        // the shared functions touch it: a window has the same cells (see `OwnedBuffer::whole`),
         // and only the last owner gets the buffer out (memory-model rules 1, 2).
         unsafe { copy::read_shared(self.handle.memory.span(), offset, into) };
         Ok(())

@@ -101,8 +101,8 @@ pub trait ConvertMany: Sized {
 /// result: the same buffer, never a copy.
 ///
 /// Implemented for `Vec<u8>`, `Box<[u8]>`, `String`, `Bytes`, `BytesMut`, `Arc<[u8]>`,
-/// `&'static [u8]`, `&'static str`, [`MappedBuffer`](crate::buf::MappedBuffer),
-/// [`Buffer`](crate::Buffer) and [`RegionSlice`](crate::mr::RegionSlice). Sealed.
+/// `&'static [u8]`, `&'static str`, [`MappedBuffer`](crate::buf::MappedBuffer), [`Buffer`] and
+/// [`RegionSlice`](crate::mr::RegionSlice). Sealed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

@@ -115,9 +115,8 @@ impl DomainBuilder {
     }
 
     /// The number of drivers among which the domain's endpoints are divided, each a task or a
-    /// thread of its own (1 to [`PROGRESS_SHARDS_MAX`](crate::limits::PROGRESS_SHARDS_MAX)). Use
-    /// several for many connections on many processors. Default: one, which runs on one processor
-    /// at a time.
+    /// thread of its own (1 to [`PROGRESS_SHARDS_MAX`]). Use several for many connections on many
+    /// processors. Default: one, which runs on one processor at a time.
     ///
     /// A new endpoint goes to the driver with the fewest connections and stays there. All
     /// connections of a connectionless endpoint belong to its driver; those of a
@@ -134,9 +133,9 @@ impl DomainBuilder {
 
     /// Makes the counts of the Info limits: `cq_cnt`, `cntr_cnt`, `tx_ctx_cnt`, `rx_ctx_cnt` and
     /// `mr_cnt` of [`DomainAttr`](crate::info::DomainAttr). One object more than such a count is
-    /// refused with [`ErrorKind::LimitReached`](crate::ErrorKind::LimitReached), until another one
-    /// is closed. With [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT) `mr_cnt` limits the
-    /// regions that are bound to each endpoint, otherwise those of the domain.
+    /// refused with [`ErrorKind::LimitReached`], until another one is closed. With
+    /// [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT) `mr_cnt` limits the regions that are
+    /// bound to each endpoint, otherwise those of the domain.
     ///
     /// Default: these counts are advice (`fi_domain(3)`), and only `ep_cnt` is a limit. Objects
     /// beyond these counts work the same, and share the domain's [drivers](Self::progress_shards).
@@ -182,17 +181,13 @@ impl DomainBuilder {
     /// Opens the domain and starts its driver: a task on the current Tokio runtime, or a thread.
     ///
     /// # Errors
-    /// - [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) for a [`Driver::Task`] outside of a
-    ///   runtime, or in a runtime that lacks what the backend needs (I/O for sockets, time for
-    ///   loopback).
-    /// - [`ErrorKind::LimitReached`](crate::ErrorKind::LimitReached) if no more threads or
-    ///   descriptors are available.
-    /// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if a backend was requested that
-    ///   is not available.
-    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the number of shards
-    ///   is out of range; a [`Driver::Local`] has one.
-    /// - [`ErrorKind::BadState`](crate::ErrorKind::BadState) as a [peer](Self::peer_of) of a closed
-    ///   domain.
+    /// - [`ErrorKind::NoRuntime`] for a [`Driver::Task`] outside of a runtime, or in a runtime that
+    ///   lacks what the backend needs (I/O for sockets, time for loopback).
+    /// - [`ErrorKind::LimitReached`] if no more threads or descriptors are available.
+    /// - [`ErrorKind::Unsupported`] if a backend was requested that is not available.
+    /// - [`ErrorKind::InvalidArgument`] if the number of shards is out of range; a
+    ///   [`Driver::Local`] has one.
+    /// - [`ErrorKind::BadState`] as a [peer](Self::peer_of) of a closed domain.
     pub fn open(mut self) -> Result<Domain> {
         let driver = self.driver.unwrap_or(self.info.domain.driver);
         self.info.domain.set_driver(driver);

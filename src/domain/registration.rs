@@ -38,8 +38,8 @@ use super::request::{PageWork, RegisterBufs, give_buffers, take_buffers};
 /// # Cancel safety
 /// If the future is dropped before the registration has completed, the registration is undone: the
 /// region's key becomes invalid, the buffers are freed, and if a context was given, an error event
-/// ([`ErrorKind::Canceled`](crate::ErrorKind::Canceled)) carries it. After completion the
-/// `MrComplete` event holds the region too, and must be read or dropped as well.
+/// ([`ErrorKind::Canceled`]) carries it. After completion the `MrComplete` event holds the region
+/// too, and must be read or dropped as well.
 #[must_use = "a registration that is dropped is undone"]
 pub struct Registration<B: RegisterBufs, R: RegionHandle = MemoryRegion<B>> {
     /// Small, since a future is moved before it is polled.

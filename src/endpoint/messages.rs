@@ -71,7 +71,7 @@ impl SharedReceiveContext {
     }
 }
 
-/// A [`Stream`](futures::Stream) of the messages that an endpoint receives.
+/// A [`Stream`] of the messages that an endpoint receives.
 ///
 /// You get one from [`Endpoint::messages`], [`RdmEndpoint::messages`] and
 /// [`SharedReceiveContext::messages`].

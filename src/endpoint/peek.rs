@@ -209,9 +209,8 @@ impl Peek {
     /// of [`from`](Self::from).
     ///
     /// # Errors
-    /// As for [`RecvFrom::from`](crate::op::Posting::from);
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
-    /// endpoint was not opened with.
+    /// As for [`RecvFrom::from`](crate::op::Posting::from); [`ErrorKind::InvalidArgument`] for a
+    /// key that the endpoint was not opened with.
     pub fn from_key(mut self, key: AuthKeyAddr) -> Self {
         self.selector.key = Some(key);
         self

@@ -46,7 +46,7 @@ impl RdmEndpoint {
     }
 }
 
-/// The state changes of a connectionless endpoint's peers, as a [`Stream`](futures::Stream).
+/// The state changes of a connectionless endpoint's peers, as a [`Stream`].
 ///
 /// You get one from [`RdmEndpoint::peers`].
 ///

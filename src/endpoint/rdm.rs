@@ -206,8 +206,7 @@ impl RdmEndpoint {
         self.inner.rdm.take_latencies()
     }
 
-    /// Statistics of the endpoint's listener; contexts of a
-    /// [`ScalableEndpoint`](super::ScalableEndpoint) share it.
+    /// Statistics of the endpoint's listener; contexts of a [`ScalableEndpoint`] share it.
     pub fn listener_stats(&self) -> ListenerStats {
         self.inner.rdm.listener_stats()
     }
@@ -291,8 +290,7 @@ impl RdmEndpoint {
     /// ([`DomainBuilder::local_path`](crate::domain::DomainBuilder::local_path)).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument): the address vector does
-    /// not have the peer.
+    /// [`ErrorKind::InvalidArgument`]: the address vector does not have the peer.
     pub fn path(&self, peer: FabricAddr) -> Result<Path> {
         let peer = self.inner.names.vector.peer_addr(peer)?;
         let port = self.inner.rdm.port_of(peer);

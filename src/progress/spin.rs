@@ -41,9 +41,9 @@ impl SpinState {
         self.last_port
     }
 
-    /// Returns the time until which this poll, which has found nothing so far, is to spin. `None` in
-    /// the first such poll after a poll that found something, unless spinning was of use: the peer,
-    /// or the task that is to answer, may need this processor.
+    /// Returns the time until which this poll, which has found nothing so far, is to spin. `None`
+    /// in the first such poll after a poll that found something, unless spinning was of use: the
+    /// peer, or the task that is to answer, may need this processor.
     pub(super) fn window(&self) -> Option<Instant> {
         if self.until.is_none() || !(self.was_idle || self.finds_at_once) {
             return None;

@@ -98,7 +98,7 @@ impl ManualReactor {
         &self.runtime
     }
 
-    /// Returns the application's runtime, if the reactor is on that.
+    /// Returns the application's runtime, if the reactor runs on it.
     pub(super) fn current_runtime(&self) -> Option<&Handle> {
         self.life.is_some().then_some(&self.runtime)
     }

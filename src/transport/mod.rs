@@ -12,8 +12,7 @@
 //! - **Partial is normal.** A send or receive that moved any bytes has ended; only a ring may let
 //!   the kernel gather a direct receive, and a cancelled one reports how many bytes it received.
 //!   The caller advances the frame's cursor by the count of [`Outcome::Sent`].
-//! - **Bounded work.** One call of [`Link::poll_outcome`] moves at most
-//!   [`DIRECT_PIECE_MAX`](crate::limits::DIRECT_PIECE_MAX) bytes.
+//! - **Bounded work.** One call of [`Link::poll_outcome`] moves at most [`DIRECT_PIECE_MAX`] bytes.
 //! - **Idle costs nothing.** No buffer is held for a connection that has nothing to read, and no
 //!   timer runs.
 //!
@@ -409,7 +408,7 @@ pub(crate) trait Link: Send {
     /// if that came first. No effect if no receive is submitted. Ends a [`Link::watch`].
     fn cancel_receive(&mut self);
 
-    /// Returns what is submitted.
+    /// Returns the submissions whose outcomes have not been taken.
     fn submitted(&self) -> Submitted;
 
     /// Watches for the peer's end while reading is paused, with no receive submitted: reports once,

@@ -49,7 +49,7 @@
 //! them.
 //!
 //! Invariants:
-//! - Nothing here panics on input, and [`decode`] allocates nothing.
+//! - Nothing here panics on input, and [`decode()`] allocates nothing.
 //! - `16 <= hdr_size <= 120`, `hdr_size <= size`: the payload's length never wraps.
 //! - A write's payload is exactly as long as its segments together.
 //! - `decode(encode(header)) == header`, in both byte orders.

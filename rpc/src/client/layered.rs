@@ -235,7 +235,8 @@ impl<S> fmt::Debug for LayeredPath<S> {
 /// ends 100 ms later, as possibly run; memory that the call lends is then freed, and does not come
 /// back.
 ///
-/// # Cancel safety Dropping the future cancels the call, unless a layer runs the call elsewhere.
+/// # Cancel safety
+/// Dropping the future cancels the call, unless a layer runs the call elsewhere.
 #[must_use = "nothing is called until this is awaited"]
 pub struct LayeredCall<S, C> {
     service: S,

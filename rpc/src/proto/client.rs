@@ -595,7 +595,8 @@ impl<W> ClientMachine<W> {
 
     /// Handles an ITEM; returns the waker of the caller.
     ///
-    /// # Errors The item belongs to no open call or stream, or exceeds the granted credit.
+    /// # Errors
+    /// The item belongs to no open call or stream, or exceeds the granted credit.
     pub fn handle_item(&mut self, call: CallId, item: Item<'_>) -> Result<Option<W>, Violation> {
         let Some(key) = self.open_call(call)? else {
             return Ok(None);
@@ -617,7 +618,8 @@ impl<W> ClientMachine<W> {
 
     /// Handles a CREDIT; returns the waker of the caller.
     ///
-    /// # Errors The credit belongs to no open call or stream, or exceeds the items sent.
+    /// # Errors
+    /// The credit belongs to no open call or stream, or exceeds the items sent.
     pub fn handle_credit(&mut self, call: CallId, more: Credit) -> Result<Option<W>, Violation> {
         let Some(key) = self.open_call(call)? else {
             return Ok(None);

@@ -283,7 +283,7 @@ impl<R, W> ServerMachine<R, W> {
     /// Handles a CREDIT; returns the handler to wake.
     ///
     /// # Errors
-    /// The slot had no such call, or the call sends no items, or sent fewer.
+    /// The slot has no such call, the call sends no items, or the credit exceeds the items sent.
     pub fn handle_credit(&mut self, call: CallId, more: Credit) -> Result<Option<&R>, Violation> {
         let slot = self.slot_mut(call);
         let slot = slot.ok_or(Violation("credit of no call"))?;

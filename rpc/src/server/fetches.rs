@@ -149,7 +149,8 @@ impl FetchTicket {
         };
         let connection = Arc::clone(&entry.connection);
         let held = || connection.share.bytes.load(Ordering::Relaxed);
-        // Until the connection, with this body, leaves as much to others as it holds.
+        // Gives up requests until this body leaves at least as many bytes free as the connection
+        // then holds.
         while held() + 2 * bytes > fetches.free {
             let Some(oldest) = fetches.under_way.oldest_of_largest(held() + bytes) else {
                 break;

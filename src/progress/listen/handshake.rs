@@ -36,7 +36,7 @@ pub(super) struct IncomingPeer {
     pub(super) host: IpAddr,
     pub(super) link: Box<dyn Link>,
     pub(super) waker: Waker,
-    /// Changed by [`HandshakeDeadlines::set`] only.
+    /// Only [`HandshakeDeadlines::set`](super::half_open::HandshakeDeadlines::set) changes it.
     pub(super) deadline: Option<Instant>,
     /// True if the peer's connection has the last descriptor of the process: the peer is refused.
     pub(super) took_spare: bool,

@@ -1,4 +1,4 @@
-//! Configuration of a port: its bindings, and what it offers its peer.
+//! Configuration of a port: its bindings, and its offers to the peer.
 
 use crate::cntr::Counter;
 use crate::cq::Completion;
@@ -100,7 +100,7 @@ impl CounterSet {
 pub(crate) struct Bindings {
     /// Queue for completions of peers' writes with CQ data, which no operation here has posted.
     pub(crate) receive_queue: Ring<Completion>,
-    /// Capabilities of the endpoint: what it admits from its peer.
+    /// Capabilities of the endpoint, which limit its peer's operations.
     pub(crate) caps: SideCaps,
     /// `None`: nothing is counted.
     pub(crate) counters: Option<Box<CounterSet>>,

@@ -91,7 +91,7 @@ pub(in crate::progress) struct PortState {
     pub(in crate::progress) deferred: Deferred,
 }
 
-/// The link, and what is submitted to it.
+/// The link, and the submissions to it.
 pub(in crate::progress) struct PortIo {
     pub(in crate::progress) link: Option<Box<dyn Link>>,
     pub(in crate::progress) peer_processor: PeerProcessor,
@@ -115,7 +115,7 @@ impl PortIo {
         }
     }
 
-    /// Returns what is submitted to the link.
+    /// Returns the link's pending submissions.
     pub(in crate::progress) fn submitted(&self) -> Submitted {
         let link = self.link.as_ref();
         link.map(|link| link.submitted()).unwrap_or_default()

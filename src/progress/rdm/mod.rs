@@ -97,7 +97,7 @@ pub enum IdlePolicy {
 pub(crate) struct RdmBindings {
     /// Queue for completions without a posted operation.
     pub(crate) receive_queue: Ring<Completion>,
-    /// Capabilities of the endpoint: what it admits from its peers.
+    /// Capabilities of the endpoint, which limit its peers' operations.
     pub(crate) caps: SideCaps,
     pub(crate) counters: CounterSet,
     /// True if peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
@@ -380,7 +380,7 @@ impl Rdm {
         }
     }
 
-    /// Returns what is offered to the peer beyond libfabric's own protocol.
+    /// Returns the offer to the peer that goes beyond libfabric's own protocol.
     fn extension_params(&self, peer: PeerAddr) -> ExtensionParams {
         let mut params = self.config.extension.params(&self.engine);
         if self.config.extension.offered && self.contexts_with(peer) != NamedContexts::FIRST {
@@ -389,7 +389,8 @@ impl Rdm {
         params
     }
 
-    /// Refuses an unreachable peer. Only the extension can name contexts.
+    /// Refuses an unreachable peer. A context other than the first is reachable only with the
+    /// extension.
     fn check_reachable(&self, peer: PeerAddr) -> Result<()> {
         check_ip_version(self.local_addr(), peer.socket)?;
         if self.config.extension.offered || self.contexts_with(peer) == NamedContexts::FIRST {

@@ -94,8 +94,8 @@ impl ReceiveContext {
         });
     }
 
-    /// Discards the oldest message that a receive with this selector would take (`FI_PEEK |
-    /// FI_DISCARD`).
+    /// Discards the oldest message that a receive with this selector would take
+    /// (`FI_PEEK | FI_DISCARD`).
     pub(crate) fn discard(&self, selector: ReceiveSelector) -> Option<Arrival> {
         self.with_state("discard", |state, deferred| {
             let (claim, arrival) = state.matcher.claim(selector.wanted, selector.source)?;

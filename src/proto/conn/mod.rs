@@ -514,7 +514,7 @@ impl<T> Connection<T> {
     }
 }
 
-/// Error of a connection whose peer sent what the protocol forbids.
+/// Makes the error of a connection whose peer has violated the protocol.
 fn violation(what: &'static str) -> Error {
     Error::new(ErrorKind::ProtocolViolation, what)
 }

@@ -353,8 +353,8 @@ impl PayloadInProgress {
         matches!(self.target, PayloadTarget::Region { .. })
     }
 
-    /// Drops the rest of a peer's write whose region refuses now, and lets go of the region's
-    /// memory, which must not be touched any more.
+    /// Drops the rest of a peer's write whose region refuses now, and releases the region's memory,
+    /// which must not be touched any more.
     pub(super) fn refuse(&mut self, reason: Refusal) {
         self.target = PayloadTarget::Refused { reason };
         self.payload = Some(Payload::empty());

@@ -1,5 +1,5 @@
-//! Posted receives of a datagram endpoint: for any peer's datagrams, or for one peer's. Of the
-//! receives that take a datagram, the one that was posted first gets it.
+//! Posted receives of a datagram endpoint: for any peer's datagrams, or for one peer's. If several
+//! receives match a datagram, the one that was posted first gets it.
 //!
 //! Receives that have ended leave stale keys behind. Stale keys are dropped when they come to the
 //! front, or when they make up half of the keys, so that each costs a constant on average.

@@ -8,11 +8,11 @@
 //!
 //! # Unsafe code
 //!
-//! Five things need it. System calls on raw iovecs, because no Rust slice may be formed over the
-//! bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
-//! registration of descriptors ([`Watched::new`]), where each descriptor is owned by the object
-//! that registers it. And a connection's statistics, its low-water mark, and the choice of its
-//! source port, for which there is no safe call: [`tcp_info`], [`low_water`], [`source_port`].
+//! Five things need it: system calls on raw iovecs, because no Rust slice may be formed over the
+//! bytes of a region (memory-model rule 2; see [`calls`] and, for datagrams, [`mmsg`]); the
+//! registration of descriptors ([`Watched::new`]), where the object that registers a descriptor
+//! owns it; and three calls on a connection that have no safe form: [`tcp_info()`], [`low_water`]
+//! and [`source_port`].
 
 mod calls;
 mod clock;
@@ -69,9 +69,9 @@ pub(super) struct EpollTransport {
 }
 
 impl EpollTransport {
-    /// Makes a transport on `runtime`, which must have I/O enabled ([`super::runtime_for`] ensures
-    /// it). All links, listeners and sockets of the transport belong to that runtime. A listener on
-    /// port 0 chooses from `ports`.
+    /// Makes a transport on `runtime`, which must have I/O enabled
+    /// ([`runtime_for`](super::select::runtime_for) ensures it). All links, listeners and sockets
+    /// of the transport belong to that runtime. A listener on port 0 chooses from `ports`.
     pub(super) fn new(runtime: Handle, ports: Option<PortRange>) -> Self {
         EpollTransport {
             runtime,

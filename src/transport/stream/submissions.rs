@@ -18,8 +18,9 @@
 //!                Watching ─┘ InFlight ──┼──▶ Cancelling ──▶ Armed
 //!                 └─────────────────────┘
 //! ```
-//! `Established`, `Failed` and `Ended` hold an outcome until [`Link::poll_outcome`] takes it. So
-//! each submission has exactly one outcome, and no queue of outcomes is needed.
+//! `Established`, `Failed` and `Ended` hold an outcome until
+//! [`Link::poll_outcome`](crate::transport::Link::poll_outcome) takes it. So each submission has
+//! exactly one outcome, and no queue of outcomes is needed.
 
 use std::mem;
 use std::net::SocketAddr;

@@ -40,7 +40,7 @@ pub(super) struct Agreement {
     pub(super) peer: PeerIdentity,
 }
 
-/// The result of the steps that rustls can take without more bytes.
+/// The result of a step: `More` if rustls may take another one without more bytes.
 enum Step {
     More,
     Nothing,

@@ -278,7 +278,7 @@ impl State {
     }
 }
 
-/// Returns true for the end of an operation that did nothing, and may be submitted again.
+/// Returns true if this is the result of an operation that did nothing and may be submitted again.
 pub(super) fn is_retryable(result: i32) -> bool {
     matches!(
         -result,

@@ -110,7 +110,8 @@ impl UringTransport {
     /// runtime.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the kernel lacks or refuses io_uring or a needed operation.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the kernel lacks or refuses
+    /// io_uring or a needed operation.
     pub(super) fn new(runtime: Handle, ports: Option<PortRange>) -> Result<Self> {
         Self::with_sizes(runtime, ports, RING_SUBMISSIONS, RING_COMPLETIONS)
     }

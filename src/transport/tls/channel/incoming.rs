@@ -150,7 +150,7 @@ impl Channel {
             self.open_into(io);
             self.arm_link(io);
             if self.session.has_records() {
-                // The session has an answer of its own, which the next poll sends.
+                // The session has its own answer to send. The next poll sends it.
                 io.notify();
             }
         }
