@@ -372,11 +372,11 @@ pub(crate) const LISTEN_BACKLOG: u16 = 4096;
 pub(crate) const ACCEPTS_PER_POLL: usize = 64;
 /// Ticks without a decision after which accepting no longer pauses at the limit of half-open
 /// connections. Together they are half of the handshake's time limit, 5 s by default. Silent
-/// strangers can delay other connections by this time, and the clients of a crowd may take this
-/// long until the first of them sends its request.
+/// strangers can delay other connections by this time, and in a burst of clients the first request
+/// may take this long to arrive.
 pub(crate) const ACCEPT_PAUSE_TICKS_SILENT: u32 = 10;
 /// Ticks of all pauses together after which accepting does not pause for [`EVICTING_TIME`]: 30 s by
-/// default, within which a crowd of thousands has connected.
+/// default, within which a burst of thousands of clients has connected.
 pub(crate) const ACCEPT_PAUSE_TICKS: u32 = 60;
 /// How long the oldest half-open connections are evicted instead of pausing, so that pauses are a
 /// small share of the time, whatever strangers do. Value: 5 min.

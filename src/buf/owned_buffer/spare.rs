@@ -1,5 +1,5 @@
 //! The capacity of an empty buffer, offered to be received into, and how much of it has been
-//! written: only that is read or given back.
+//! written: only the written part is read or returned.
 
 use std::mem::{self, ManuallyDrop};
 

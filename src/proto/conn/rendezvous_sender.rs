@@ -194,8 +194,9 @@ impl OutgoingAnnouncements {
         }
     }
 
-    /// Withdraws a message that the peer has asked for, and whose DATA is not handed out. To the
-    /// peer, the withdrawal has crossed its CTS. False: the peer takes no withdrawals.
+    /// Withdraws a message that the peer has asked for and whose DATA is not handed out. The peer
+    /// sees it as if the withdrawal had crossed its CTS. Returns false if the peer takes no
+    /// withdrawals.
     pub(super) fn withdraw_requested(&mut self, index: u8) -> bool {
         let withdraws = self.policy.withdraws;
         match self.slot(index).filter(|_| withdraws) {

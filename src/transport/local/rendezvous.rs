@@ -6,7 +6,7 @@
 //!
 //!   HELLO: host, name, token  <--- over TCP --->  HELLO: host, name, token
 //!   connects to the name, checks the user         checks the user
-//!   token, its doorbell  ---------------------->  finds whom the token is for
+//!   token, its doorbell  ---------------------->  finds the connection of the token
 //!                        <----------------------  the file, its doorbell
 //!   maps both
 //!   one byte             ---------------------->  maps both
@@ -76,7 +76,7 @@ impl std::fmt::Debug for LocalOffer {
     }
 }
 
-/// A random number that stands for one connection.
+/// A random number that identifies one connection.
 pub(crate) type Token = [u8; 16];
 
 /// Makes an offer of the domain with this incarnation, with a token. `None`: the system has no boot
@@ -175,8 +175,8 @@ enum LocalAnswer {
 /// Called on the accepting thread with the result of the rendezvous.
 pub(crate) type OnMet = Box<dyn FnOnce(Result<LocalParts>) + Send>;
 
-/// Called once, on the accepting thread, when a peer presents the token. `None`: the peer is turned
-/// away.
+/// Called once, on the accepting thread, when a peer presents the token. Returns `None` to refuse
+/// the peer.
 type WhenAsked = Box<dyn FnOnce() -> Option<OnMet> + Send>;
 
 /// The Unix socket of this process at which other processes ask for shared memory.
@@ -545,8 +545,7 @@ mod tests {
         assert!(!is_of_this_host(&other, 7));
     }
 
-    /// Whatever comes in place of a token or a doorbell costs its own connection: the next peer is
-    /// served.
+    /// A peer that sends no valid token and doorbell loses only its own connection.
     #[test]
     fn one_who_sends_nonsense_is_turned_away_and_others_are_served() {
         let (offer, _expectation, parts) = expected(6);
