@@ -400,7 +400,7 @@ impl Error {
         self
     }
 
-    /// The cause of the error.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

@@ -151,7 +151,8 @@ impl fmt::Display for Code {
     }
 }
 
-/// The state of a failed call's handler, which decides whether the call may be retried.
+/// Whether the handler of a failed call has run, or may have run. This decides whether the call may
+/// be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Started {
     /// The handler has not run and will not: any call may be retried. This changes the result only

@@ -131,7 +131,8 @@ pub(super) unsafe fn store_shared(segment: Span, offset: usize, from: Span) {
         let cell = Cell::at(segment, at);
         let count = (cell.end() - at).min(from.len() - done);
         let mut bytes = [0; WORD];
-        // SAFETY: a part of `from`, which is exclusive by the caller's promise.
+        // SAFETY: a part of `from`, which is readable, and not written meanwhile, by the caller's
+        // promise.
         unsafe { read_plain(from.part(done, count), &mut bytes[..count]) };
         // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
         unsafe { cell.store(segment, at - cell.start, &bytes[..count]) };

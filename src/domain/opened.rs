@@ -76,7 +76,8 @@ impl Domain {
 }
 
 impl WeakDomain {
-    /// The domain; `None` once the domain is closed, or any thread has dropped its last handle.
+    /// The domain; `None` once the domain is closed, or its last handle has been dropped, on
+    /// whichever thread.
     pub fn upgrade(&self) -> Option<Domain> {
         self.found_by.downcast_ref::<Opened>()?.domain()
     }

@@ -69,7 +69,7 @@ pub(crate) struct Port {
     auth_key: Option<AuthSecret>,
     pub(super) port_waker: Arc<PortWaker>,
     pub(super) superseded: SupersededFlag,
-    /// The mark of which awaited copied messages have ended.
+    /// Records which of the awaited copied messages have ended.
     pub(super) sent: SentMark,
     /// Number of turns.
     #[cfg(test)]

@@ -87,6 +87,7 @@ impl Atomic {
             AtomicType::Uint64 => self.apply_as::<u64>(seen, operand, compare),
             AtomicType::Float => self.apply_as::<f32>(seen, operand, compare),
             AtomicType::Double => self.apply_as::<f64>(seen, operand, compare),
+            // `Atomic::of` has refused all others.
             _ => None,
         }
     }

@@ -26,9 +26,10 @@
 //!   tasks here, with the same results and events.
 //! - The system looks up host names; numeric addresses need no lookup.
 //! - Memory addresses differ from run to run, and so do values that contain one
-//!   (`MrMode::VIRT_ADDR`). Identifiers (`EndpointId`) are numbered throughout the process.
+//!   (`MrMode::VIRT_ADDR`). Identifiers (`EndpointId`) are counted throughout the process,
+//!   so they depend on what other tests have opened.
 //!
-//! # What may happen
+//! # What a test can do
 //!
 //! - Create a node, and spawn tasks that end with it: [`Net::node`], [`Node::spawn`].
 //! - Cut the connection between nodes, in one direction or both, and restore it:

@@ -26,8 +26,8 @@ thread_local! {
     static LOGGED: RefCell<Option<ExporterSecret>> = const { RefCell::new(None) };
 }
 
-/// The key log in our copies of the application's configurations. It passes on the labels that the
-/// application's key log asks for.
+/// The key log in our copies of the application's configurations. It keeps the exporter's secret,
+/// and passes on each secret whose label the application's key log asks for.
 #[derive(Debug)]
 pub(crate) struct ExporterLog {
     application: Arc<dyn KeyLog>,

@@ -20,8 +20,8 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
 
-/// The system calls of one backend for one connection. They end submissions in [`Submissions`], at
-/// once or in a later call.
+/// The system calls of one backend for one connection. Methods that get the [`Submissions`] end
+/// them there, at once or in a later call.
 pub(super) trait Stream: Send {
     /// Ready with the end of the connect. Pending: the waker is registered.
     fn poll_connect(&mut self, io: &mut Submissions) -> Poll<Result<SocketAddr>>;

@@ -296,8 +296,8 @@ impl CallRecord {
         }
     }
 
-    /// Records the end of a call that was polled. Called once per call. `end`: the code of the
-    /// response, or the reason why there is none; `at`: when the response arrived, if known.
+    /// Records the end of a call that was polled; called once for each of them. `end`: the code of
+    /// the response, or the reason why there is none; `at`: when the response arrived, if known.
     #[inline]
     pub(super) fn end(&self, end: Result<u32, &Status>, at: Option<Instant>, span: Option<&Span>) {
         self.channel.counters.end(end);

@@ -74,7 +74,7 @@ struct Shared {
     latencies: Mutex<BTreeMap<u32, Latencies>>,
 }
 
-/// The time of the second attempt.
+/// The delay from the first attempt to the second.
 #[derive(Clone, Copy)]
 enum Delay {
     After(Duration),

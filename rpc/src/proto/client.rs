@@ -619,7 +619,7 @@ impl<W> ClientMachine<W> {
     /// Handles a CREDIT; returns the waker of the caller.
     ///
     /// # Errors
-    /// The credit belongs to no open call or stream, or exceeds the items sent.
+    /// The credit belongs to no open call or stream, or exceeds the items or bytes sent.
     pub fn handle_credit(&mut self, call: CallId, more: Credit) -> Result<Option<W>, Violation> {
         let Some(key) = self.open_call(call)? else {
             return Ok(None);

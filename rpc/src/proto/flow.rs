@@ -39,7 +39,7 @@ impl Outflow {
     }
 
     /// # Errors
-    /// The credit exceeds the items sent.
+    /// The credit exceeds the items, or the bytes, that were sent.
     pub fn handle_credit(&mut self, more: Credit) -> Result<(), Violation> {
         let sum = |left: u32, more: u32, most: u32| {
             let sum = left.checked_add(more).filter(|sum| *sum <= most);

@@ -68,7 +68,7 @@ pub enum ItemRead {
     Gone,
 }
 
-/// The time at which an item can be sent.
+/// Whether an item can be sent now, later, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemSend {
     /// The item must be sent now, before anything else of the call.
@@ -283,7 +283,8 @@ impl<R, W> ServerMachine<R, W> {
     /// Handles a CREDIT; returns the handler to wake.
     ///
     /// # Errors
-    /// The slot has no such call, the call sends no items, or the credit exceeds the items sent.
+    /// The slot has no such call, the call sends no items, or the credit exceeds the items or bytes
+    /// sent.
     pub fn handle_credit(&mut self, call: CallId, more: Credit) -> Result<Option<&R>, Violation> {
         let slot = self.slot_mut(call);
         let slot = slot.ok_or(Violation("credit of no call"))?;

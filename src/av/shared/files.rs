@@ -16,7 +16,7 @@ use rustix::fs::FlockOperation;
 use super::{SharedVectorConfig, lock, try_lock};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The origin of the files of an opened vector.
+/// Whether the files of a vector existed already when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileOrigin {
     /// No process had the vector open; files that were left of it have been removed.

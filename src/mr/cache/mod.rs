@@ -2,7 +2,7 @@
 //! their use, found again by their addresses. It is explicit: only requests to a cache are cached,
 //! and no function of the C library or of an allocator is replaced.
 //!
-//! An address is enough to find a registration. Owned memory has shared owners, and a registration
+//! An address is enough to find a registration: owned memory has shared owners, and a registration
 //! is one of them, so its addresses still hold the bytes that were registered. For an address range
 //! the caller guarantees this; a notice from the kernel or the caller that the memory was unmapped
 //! ends its registrations.

@@ -179,8 +179,8 @@ impl DgramPort {
         }
     }
 
-    /// Makes this interface the one through which datagrams to groups are sent. Also joins the
-    /// group if its datagrams are to be received (`hears`).
+    /// Makes the interface of `membership` the one through which datagrams to groups are sent. Also
+    /// joins the group if its datagrams are to be received (`hears`).
     pub(crate) fn join_group(&self, membership: Membership, hears: bool) -> Result<()> {
         let here = self.local.ip();
         let same = matches!(

@@ -9,8 +9,9 @@
 //!         │                     ProvingKey ─── key refused ───┘   │
 //!         └──────────────── no handler any more ──────────────────┘
 //! ```
-//! A request is decided at once if it is accepted, or rejected after its key was proven. In any
-//! state, a connection closes if it breaks or sends what the protocol does not allow.
+//! *Decided at once*: the handler accepts the request when it comes, or rejects it after its key
+//! was proven. In any state, a connection closes if it breaks or sends what the protocol does not
+//! allow.
 
 use std::net::IpAddr;
 use std::task::{Context, Poll, Waker};

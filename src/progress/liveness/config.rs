@@ -12,7 +12,7 @@ use crate::limits::{
 };
 use crate::transport::KeepAliveConfig;
 
-/// The time after which a silent peer is declared dead; see
+/// The settings that determine when a silent peer is declared dead; see
 /// [`EndpointBuilder::liveness`](crate::ep::EndpointBuilder::liveness).
 ///
 /// While anything on a connection waits for the peer (unsent bytes, an incomplete frame, credit, an

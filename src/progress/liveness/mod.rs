@@ -60,7 +60,7 @@ impl PortLiveness {
     }
 }
 
-/// The time of the heartbeat that follows one.
+/// When a port's next heartbeat is due, as the last one decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextHeartbeat {
     /// The same heartbeat is repeated after a turn of its port.

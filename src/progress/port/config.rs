@@ -21,7 +21,7 @@ pub(crate) struct ExtensionConfig {
     pub(crate) offered: bool,
     /// Number of refused operations that the connection survives; 0: the first one ends it.
     pub(crate) refusals_max: u32,
-    /// The time after which a silent peer counts as dead.
+    /// The settings that determine when a silent peer counts as dead.
     pub(crate) liveness: Liveness,
     /// The key that each side must prove to the other; `None`: none.
     pub(crate) auth_key: Option<AuthSecret>,

@@ -15,7 +15,7 @@ use crate::id::PeerAddr;
 use crate::limits::RDM_UNREAD_STRANGERS_MAX;
 use crate::proto::{HostShares, host_of};
 
-/// The kind of a change of a connectionless endpoint's peer.
+/// How the state of a peer of a connectionless endpoint has changed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

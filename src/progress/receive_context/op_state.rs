@@ -60,8 +60,8 @@ pub(super) enum ReceiveOpState {
     MatchedCanceled(PostedReceive),
     /// It takes a claimed message and no other.
     Claimed,
-    /// A part of the multi-receive buffer with this key, for one message. The buffer takes messages
-    /// of this sender only.
+    /// A part of the multi-receive buffer with this key, for one message. If there is a sender, the
+    /// buffer takes messages of that sender only.
     Part(OpKey, Option<SourceId>),
 }
 

@@ -230,8 +230,8 @@ impl Drop for PortReceives {
 }
 
 impl ContextState {
-    /// Begins a message. `begin` gets a function that decides whether a multi-receive buffer may be
-    /// armed again at once.
+    /// Begins a message. `begin` gets a function that reserves the completion slot of the next
+    /// message of a multi-receive buffer. It returns whether the buffer may be armed again at once.
     fn begin(
         &mut self,
         begin: impl FnOnce(

@@ -212,7 +212,7 @@ impl<T> Connection<T> {
             Err(error) => return Err(self.extension.why_no_hello(error)),
         };
         if is_logged(Level::TRACE) {
-            // The local offer is not logged, because its token is the secret of this connection.
+            // The local offer is not logged, because its token must stay secret.
             let local = hello.local.is_some();
             let hello = Hello {
                 local: None,

@@ -36,8 +36,8 @@ pub(crate) struct RdmParams {
     pub(crate) contexts: NamedContexts,
 }
 
-/// Makes the error of an attempt between two contexts, if the peer's answer concerns its whole
-/// endpoint.
+/// Makes the error of an attempt that named contexts, to a peer whose answer shows that it knows
+/// none.
 pub(crate) fn no_contexts() -> Error {
     let what = "the peer knows no contexts: its endpoint is reached from context 0 to context 0";
     Error::new(ErrorKind::Incompatible, what)

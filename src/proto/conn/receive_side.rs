@@ -38,7 +38,7 @@ pub(crate) struct SharedParams {
     pub(crate) long_messages: LongMessages,
 }
 
-/// The treatment of messages that are longer than a limit.
+/// How the peer must treat messages that are longer than a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LongMessages {
     /// The peer announces them before it sends them. In a connectionless endpoint the limit also

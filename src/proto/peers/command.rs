@@ -103,8 +103,8 @@ pub(crate) enum Command {
         peer: PeerAddr,
         attempt: AttemptId,
     },
-    /// Dial the peer's address with a second connection, without the peer's port, and report the
-    /// result by [`Peers::handle_verified`] or [`Peers::handle_verification_failed`].
+    /// Dial the peer's address by a second connection, which does not use the port of the first one,
+    /// and report the result by [`Peers::handle_verified`] or [`Peers::handle_verification_failed`].
     Verify {
         peer: PeerAddr,
         attempt: AttemptId,

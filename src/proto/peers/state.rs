@@ -37,7 +37,7 @@ pub(super) enum PeerState {
     Ending { attempt: AttemptId, since: Instant },
 }
 
-/// The state of the proof that an accepted request comes from the peer.
+/// Whether an accepted request has proven the endpoint's key. If not, how much of its time is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestProof {
     Proven,

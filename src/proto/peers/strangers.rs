@@ -58,8 +58,9 @@ impl Peers {
         }
     }
 
-    /// True if one more unsolicited peer of this host may be accepted. A host may have fewer peers
-    /// than there are free places in total, so there is always room for another host.
+    /// True if one more unsolicited peer of this host may be accepted: if the host has fewer peers
+    /// than there are free places. The peers of one host, however many ask, so leave room for those
+    /// of other hosts.
     pub(super) fn has_room_for(&self, at: PeerAddr) -> bool {
         let of_host = self
             .unsolicited_of

@@ -72,8 +72,8 @@ impl Lists {
 }
 
 /// A group of datagrams that are sent as one buffer, which the system cuts up (UDP_SEGMENT). The
-/// group begins where the previous group ends. `segment`: the length of each datagram but the last,
-/// if there are several.
+/// group begins where the previous group ends. `end`: the index after its last datagram; `segment`:
+/// the length of each datagram but the last, if there are several.
 struct SegmentedSend {
     end: usize,
     segment: Option<u16>,
