@@ -16,7 +16,7 @@ use tokio::task::coop;
 use crate::buf::zeroed;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::info::Caps;
-use crate::progress::{CloseWatch, InboxId, InboxMessage, ReadCount, truncated};
+use crate::progress::{InboxId, InboxMessage, ReadCount, truncated};
 use crate::sync::{ProgressWaiter, WaiterKey};
 
 use super::{Endpoint, Op, RdmEndpoint, Received, SharedReceiveContext};

@@ -7,7 +7,6 @@ use super::shared::ContextInner;
 use super::{DgramEndpoint, Endpoint, Inner, RdmEndpoint, SharedReceiveContext, dgram, rdm};
 use crate::error::Result;
 use crate::mr::MemoryRegion;
-use crate::proto::Lifecycle;
 use crate::sync::{Attachable, WakeList};
 
 impl<B: 'static> MemoryRegion<B> {
@@ -83,7 +82,7 @@ impl RegionEndpoint for SharedReceiveContext {
 
 impl Attachable for Inner {
     fn is_open(&self) -> bool {
-        self.port.lifecycle() != Lifecycle::Closed
+        !self.port.lifecycle().is_closed()
     }
 
     fn count(&self, _wakes: &mut WakeList) {}

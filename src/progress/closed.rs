@@ -1,77 +1,28 @@
-//! The end of a connection or an endpoint: its kind, and the futures that await it.
+//! The futures that await the end of a connection or an endpoint.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use crate::edges::{check_edge, state_machine};
-use crate::sync::{WaiterKey, Waiters, WakeList};
-
-/// Whether a connection or an endpoint has ended, and how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum ClosedState {
-    #[default]
-    Open,
-    /// It ended because this side or the peer closed it.
-    InOrder,
-    /// It was lost, or never came up.
-    Lost,
-}
-
-state_machine! { ClosedState {
-    Open => [InOrder, Lost],
-    InOrder => [],
-    Lost => [],
-}}
-
-/// The state, and one waker per future that waits for it to leave Open; each poll replaces the
-/// waker.
-#[derive(Debug, Default)]
-pub(crate) struct CloseNotify {
-    state: ClosedState,
-    waiters: Waiters,
-}
-
-impl CloseNotify {
-    #[cfg(debug_assertions)]
-    pub(super) fn state(&self) -> ClosedState {
-        self.state
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.state != ClosedState::Open
-    }
-
-    /// Records the end; only the first call counts.
-    pub(super) fn close(&mut self, to: ClosedState, wakes: &mut WakeList) {
-        if !self.is_closed() {
-            check_edge(&self.state, &to);
-            self.state = to;
-            self.waiters.take_all(wakes);
-        }
-    }
-}
+use crate::sync::{WaiterKey, Waiters};
 
 /// A connection or an endpoint, whose end can be awaited.
 pub(crate) trait CloseWatch {
-    /// Runs `run` under the lock that guards the state.
+    /// Runs `run` under the lock that guards the end, with whether it has ended, and with one waker
+    /// per future that awaits the end; each poll replaces the waker.
     #[doc(hidden)]
-    fn with_close_notify<R>(&self, run: impl FnOnce(&mut CloseNotify) -> R) -> R;
+    fn with_end<R>(&self, run: impl FnOnce(bool, &mut Waiters) -> R) -> R;
 
     fn is_closed(&self) -> bool {
-        self.with_close_notify(|notify| notify.is_closed())
-    }
-
-    fn is_closed_in_order(&self) -> bool {
-        self.with_close_notify(|notify| notify.state == ClosedState::InOrder)
+        self.with_end(|has_ended, _| has_ended)
     }
 
     /// Ready once the connection or endpoint has ended. The caller keeps `key`, and ends with
     /// [`CloseWatch::forget_waiter`].
     fn poll_closed(&self, key: &mut Option<WaiterKey>, waker: &Waker) -> Poll<()> {
-        let (poll, stale) = self.with_close_notify(|notify| match notify.is_closed() {
+        let (poll, stale) = self.with_end(|has_ended, waiters| match has_ended {
             true => (Poll::Ready(()), None),
-            false => (Poll::Pending, notify.waiters.register(key, waker)),
+            false => (Poll::Pending, waiters.register(key, waker)),
         });
         // Dropped unlocked: the last waker of a task may run its destructor.
         drop(stale);
@@ -80,7 +31,7 @@ pub(crate) trait CloseWatch {
 
     fn forget_waiter(&self, key: &mut Option<WaiterKey>) {
         if key.is_some() {
-            drop(self.with_close_notify(|notify| notify.waiters.remove(key)));
+            drop(self.with_end(|_, waiters| waiters.remove(key)));
         }
     }
 
@@ -123,14 +74,13 @@ mod tests {
     use std::task::Wake;
 
     use super::*;
-    use crate::edges::EdgeCoverage;
     use crate::sync::Lock;
 
-    struct Something(Lock<CloseNotify>);
+    struct Something(Lock<Waiters>);
 
     impl CloseWatch for Something {
-        fn with_close_notify<R>(&self, run: impl FnOnce(&mut CloseNotify) -> R) -> R {
-            run(&mut self.0.lock("test"))
+        fn with_end<R>(&self, run: impl FnOnce(bool, &mut Waiters) -> R) -> R {
+            run(false, &mut self.0.lock("test"))
         }
     }
 
@@ -144,7 +94,7 @@ mod tests {
     /// future removes it.
     #[test]
     fn wakers_of_those_who_await_an_end_do_not_pile_up() {
-        let something = Something(Lock::new(CloseNotify::default()));
+        let something = Something(Lock::new(Waiters::default()));
         let tasks: Vec<Arc<Task>> = (0..1000).map(|_| Arc::new(Task)).collect();
         {
             let mut closed = pin!(something.closed());
@@ -158,28 +108,5 @@ mod tests {
         }
         let held = tasks.iter().filter(|task| Arc::strong_count(task) > 1);
         assert_eq!(held.count(), 0, "the future was dropped");
-    }
-
-    /// There is one end: nothing after the first reason changes it.
-    #[test]
-    fn the_first_end_counts() {
-        let coverage = EdgeCoverage::begin("ClosedState");
-        for (first, second) in [
-            (ClosedState::InOrder, ClosedState::Lost),
-            (ClosedState::Lost, ClosedState::InOrder),
-        ] {
-            let something = Something(Lock::new(CloseNotify::default()));
-            assert!(!something.is_closed());
-            for to in [first, second] {
-                something.with_close_notify(|notify| notify.close(to, &mut WakeList::new()));
-                assert_eq!(something.with_close_notify(|notify| notify.state()), first);
-            }
-            assert!(something.is_closed());
-            assert_eq!(
-                something.is_closed_in_order(),
-                first == ClosedState::InOrder
-            );
-        }
-        coverage.expect_all();
     }
 }

@@ -175,7 +175,7 @@ fn check_idle(state: &PortState) -> Result<()> {
     match (state.machine.lifecycle(), state.life.state()) {
         _ if state.connect.is_accepting => Err(Error::new(ErrorKind::AlreadyConnected, "")),
         (Lifecycle::Idle, LinkState::Open) => Ok(()),
-        (Lifecycle::Closed, _) | (_, LinkState::Flushing | LinkState::Draining) => {
+        (Lifecycle::Closed { .. }, _) | (_, LinkState::Flushing | LinkState::Draining) => {
             Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
         }
         _ => Err(Error::new(ErrorKind::AlreadyConnected, "")),

@@ -80,7 +80,7 @@ impl Port {
         if !unread.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        if state.closed.is_closed() {
+        if state.machine.lifecycle().is_closed() {
             let error = state.about_peer(state.machine.why_ended());
             return Poll::Ready(Err(error.with_operation(OperationKind::Receive)));
         }

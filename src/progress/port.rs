@@ -27,10 +27,10 @@ use crate::mr::AuthSecret;
 use crate::proto::{Connection, Lifecycle, OpKey, Sizes};
 use crate::random::RandomSource;
 use crate::slab::Key;
-use crate::sync::{Lock, MutexGuard};
+use crate::sync::{Lock, MutexGuard, Waiters};
 use crate::wire::Nonce;
 
-use super::closed::{CloseNotify, CloseWatch};
+use super::closed::CloseWatch;
 use super::engine::Engine;
 use super::liveness::PortLiveness;
 use super::pollable::Pollable;
@@ -94,9 +94,18 @@ pub(super) struct PortParts {
     pub(super) kind: PortKind,
 }
 
+impl Port {
+    /// Returns whether this side or the peer has closed the connection.
+    pub(crate) fn is_closed_in_order(&self) -> bool {
+        matches!(self.lifecycle(), Lifecycle::Closed { in_order: true })
+    }
+}
+
 impl CloseWatch for Port {
-    fn with_close_notify<R>(&self, run: impl FnOnce(&mut CloseNotify) -> R) -> R {
-        run(&mut self.lock("closed").closed)
+    fn with_end<R>(&self, run: impl FnOnce(bool, &mut Waiters) -> R) -> R {
+        let mut state = self.lock("closed");
+        let has_ended = state.machine.lifecycle().is_closed();
+        run(has_ended, &mut state.close_waiters)
     }
 }
 

@@ -5,7 +5,7 @@ use std::task::{Poll, Waker};
 
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::reaches;
-use crate::proto::{Lifecycle, OpKey, PostOptions, RefusedPost, Withdrawn};
+use crate::proto::{OpKey, PostOptions, RefusedPost, Withdrawn};
 
 use super::port::{Port, PortState, PostedOp};
 use super::report::{AwaitedOp, OpRecord, Report};
@@ -17,7 +17,7 @@ impl PortState {
         let ours = !self.life.may_post()
             && self.machine.fault().is_none()
             && !self.machine.is_peer_closing();
-        if ours && self.machine.lifecycle() != Lifecycle::Closed {
+        if ours && !self.machine.lifecycle().is_closed() {
             return Err(Error::new(ErrorKind::BadState, "the endpoint is closing"));
         }
         Ok(())

@@ -13,9 +13,8 @@ use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{EndpointId, UserContext};
 use crate::log::{hold_event, is_logged};
 use crate::mr::Access;
-use crate::proto::{ConnEvent, InjectedEnds, Lifecycle};
+use crate::proto::{ConnEvent, InjectedEnds};
 
-use super::closed::ClosedState;
 use super::completing::{CompletionContext, Undelivered};
 use super::port::{Port, PortState};
 use super::report::{OpRecord, Report};
@@ -174,11 +173,9 @@ impl Port {
             slot.fill(Event::Error(event), &mut state.deferred.wakes);
         }
         self.establish(state, Err(error.clone()));
-        if state.machine.lifecycle() == Lifecycle::Closed {
+        if state.machine.lifecycle().is_closed() {
             state.bindings.shutdown = None;
-            state
-                .closed
-                .close(ClosedState::Lost, &mut state.deferred.wakes);
+            state.close_waiters.take_all(&mut state.deferred.wakes);
             state.wake_readers();
             self.report_closed(state, Some(error));
         }
@@ -261,11 +258,7 @@ impl Port {
             let error = Error::new(ErrorKind::Canceled, "the endpoint was closed");
             self.establish(state, Err(error));
         }
-        let how = match lost {
-            None => ClosedState::InOrder,
-            Some(_) => ClosedState::Lost,
-        };
-        state.closed.close(how, &mut state.deferred.wakes);
+        state.close_waiters.take_all(&mut state.deferred.wakes);
         state.wake_readers();
         self.report_closed(state, lost);
     }

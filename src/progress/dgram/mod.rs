@@ -18,10 +18,10 @@ use crate::id::EndpointId;
 use crate::log::emit_held;
 use crate::proto::{Dgram, DgramSizes, OpKey};
 use crate::stats::{DgramStats, OperationStats};
-use crate::sync::{Lock, MutexGuard};
+use crate::sync::{Lock, MutexGuard, Waiters};
 use crate::transport::{DatagramOptions, DatagramSocket, Membership, ReceivedDatagram, RecvBuffer};
 
-use super::closed::{CloseNotify, CloseWatch};
+use super::closed::CloseWatch;
 use super::deferred::Deferred;
 use super::engine::Engine;
 use super::inline_send::InlineSend;
@@ -54,7 +54,8 @@ struct State {
     dropped_before: u64,
     timers: PortTimers,
     shutdown: DgramShutdown,
-    closed: CloseNotify,
+    /// The wakers of futures that await the end.
+    close_waiters: Waiters,
     inline_send: InlineSend,
     /// True if the last receive filled all its places.
     flowing: bool,
@@ -112,7 +113,7 @@ impl DgramPort {
             dropped_before: 0,
             timers: PortTimers::default(),
             shutdown: DgramShutdown::default(),
-            closed: CloseNotify::default(),
+            close_waiters: Waiters::default(),
             inline_send: InlineSend::default(),
             flowing: false,
             places: Vec::new(),
@@ -224,8 +225,10 @@ impl DgramPort {
 }
 
 impl CloseWatch for DgramPort {
-    fn with_close_notify<R>(&self, run: impl FnOnce(&mut CloseNotify) -> R) -> R {
-        run(&mut self.lock("closed").closed)
+    fn with_end<R>(&self, run: impl FnOnce(bool, &mut Waiters) -> R) -> R {
+        let mut state = self.lock("closed");
+        let has_ended = state.shutdown.is_closed();
+        run(has_ended, &mut state.close_waiters)
     }
 }
 

@@ -45,6 +45,10 @@ impl DgramShutdown {
         matches!(self.state, Requested | Flushing)
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.state == Closed
+    }
+
     /// Returns the time until which queued sends may wait for room.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadline

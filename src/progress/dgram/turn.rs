@@ -7,7 +7,6 @@ use crate::buf::Stage;
 use crate::error::{Error, ErrorKind};
 use crate::limits::{DATAGRAM_CALL_BYTES, DATAGRAM_STAGES_MAX, DATAGRAMS_PER_CALL};
 use crate::progress::budget::Budget;
-use crate::progress::closed::ClosedState;
 use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
 use crate::progress::report::Report;
 use crate::transport::{Clock, OutgoingDatagram, RecvBuffer, RecvStatus};
@@ -51,7 +50,7 @@ impl Pollable for DgramPort {
             self.waker.wake_by_ref();
         }
         self.close_step(state, now);
-        let next = if state.closed.is_closed() {
+        let next = if state.shutdown.is_closed() {
             NextTurn::Never
         } else if left.is_spent() {
             self.port_waker.mark_queued();
@@ -178,8 +177,6 @@ impl DgramPort {
         state.machine.close(error, later);
         self.publish(state);
         state.shutdown.close();
-        state
-            .closed
-            .close(ClosedState::InOrder, &mut state.deferred.wakes);
+        state.close_waiters.take_all(&mut state.deferred.wakes);
     }
 }

@@ -40,7 +40,6 @@ use crate::buf::Stage;
 use crate::cq::CqSlot;
 use crate::error::{Error, Result};
 use crate::id::UserContext;
-use crate::progress::closed::CloseNotify;
 use crate::progress::commit::Commit;
 use crate::progress::deadlines::Deadlines;
 use crate::progress::deferred::Deferred;
@@ -67,8 +66,8 @@ pub(in crate::progress) struct PortState {
     pub(in crate::progress) connect: ConnectResult,
     /// The state of the link, from its beginning to its end.
     pub(in crate::progress) life: LinkLife,
-    /// Whether the end has been delivered, and the wakers of futures that await it.
-    pub(in crate::progress) closed: CloseNotify,
+    /// The wakers of futures that await the end.
+    pub(in crate::progress) close_waiters: Waiters,
     /// Wakers of the readers of inboxes.
     pub(in crate::progress) readers: Option<Box<Waiters>>,
     pub(in crate::progress) liveness: PortLiveness,
@@ -222,7 +221,7 @@ impl PortState {
             io: PortIo::new(parts.peer),
             connect: ConnectResult::default(),
             life: LinkLife::new(),
-            closed: CloseNotify::default(),
+            close_waiters: Waiters::default(),
             readers: None,
             liveness,
             timers: PortTimers::default(),
@@ -259,7 +258,6 @@ impl PortState {
     /// Checks the states against the module's table.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self, is_superseded: bool) {
-        use crate::progress::closed::ClosedState;
         use crate::progress::link_life::LinkState;
         use crate::proto::Lifecycle;
         use Lifecycle::{Accepting, Connected, Connecting, Idle};
@@ -273,13 +271,13 @@ impl PortState {
                 has_link
             }
             (AwaitingEof, Connected) => has_link && !submitted.send,
-            (Lingering, Lifecycle::Closed) => {
+            (Lingering, Lifecycle::Closed { .. }) => {
                 has_link && !submitted.send && !submitted.watch && !submitted.leases
             }
-            (Closed, Lifecycle::Closed) => !submitted.send,
+            (Closed, Lifecycle::Closed { .. }) => !submitted.send,
             _ => false,
         };
-        let has_ended = self.closed.state() != ClosedState::Open;
+        let has_ended = lifecycle.is_closed();
         let is_rdm_row = match &self.kind {
             PortKind::Msg => !is_superseded,
             PortKind::Rdm(attachment) => {
@@ -294,16 +292,14 @@ impl PortState {
         };
         let is_consistent = is_row
             && is_rdm_row
-            && has_ended == (lifecycle == Lifecycle::Closed)
             && submitted.send == self.machine.is_transmit_out()
             && (!submitted.watch || self.machine.may_hear_end() || self.machine.fault().is_some())
             && (!self.liveness.machine.is_dead() || self.machine.fault().is_some());
         assert!(
             is_consistent,
             "no such state of a port: {life:?}, {lifecycle:?}, link {has_link}, {submitted:?}, \
-             superseded {is_superseded}, {is_rdm_row}, {:?}, {:?}",
+             superseded {is_superseded}, {is_rdm_row}, {:?}",
             self.liveness.machine,
-            self.closed.state(),
         );
     }
 }

@@ -43,11 +43,11 @@ use crate::info::SideCaps;
 use crate::mr::AuthSecret;
 use crate::proto::{ConnIds, ConnectionId, ExtensionParams, LongMessages, SourceId};
 use crate::stats::{EndpointStats, ListenerStats};
-use crate::sync::{Lock, MutexGuard, Ring};
+use crate::sync::{Lock, MutexGuard, Ring, Waiters};
 use crate::transport::{Executor, TrafficMark};
 use crate::wire::{Capabilities, NamedContexts};
 
-use super::closed::{CloseNotify, CloseWatch};
+use super::closed::CloseWatch;
 use super::engine::Engine;
 use super::listen::{ListenConfig, ListenHandle};
 use super::port::{CounterSet, ExtensionConfig, Port, PortSizes};
@@ -147,8 +147,10 @@ pub(crate) struct Rdm {
 }
 
 impl CloseWatch for Rdm {
-    fn with_close_notify<R>(&self, run: impl FnOnce(&mut CloseNotify) -> R) -> R {
-        run(self.lock_table("closed").close_notify())
+    fn with_end<R>(&self, run: impl FnOnce(bool, &mut Waiters) -> R) -> R {
+        let mut table = self.lock_table("closed");
+        let (has_ended, waiters) = table.end_and_waiters();
+        run(has_ended, waiters)
     }
 }
 

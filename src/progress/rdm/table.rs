@@ -10,9 +10,8 @@ use crate::id::{EndpointId, PeerAddr};
 use crate::limits::{RDM_STRANGERS_MAX, RDM_UNPIN_MIN};
 use crate::proto::{ConnectionId, HostShares, SourceId, host_of};
 use crate::stats::EndpointStats;
-use crate::sync::WakeList;
+use crate::sync::{Waiters, WakeList};
 
-use super::super::closed::{CloseNotify, ClosedState};
 use super::super::engine::Engine;
 use super::super::port::Port;
 use super::sources::SourceAddresses;
@@ -59,7 +58,8 @@ pub(super) struct Table {
     state: EndpointState,
     /// The reason why the task ended before the endpoint was closed.
     gone: Option<Error>,
-    closed: CloseNotify,
+    /// The wakers of futures that await the end.
+    close_waiters: Waiters,
     /// Statistics of ports that have ended.
     ended: EndpointStats,
 }
@@ -91,7 +91,7 @@ impl Table {
             unpin_at: RDM_UNPIN_MIN,
             state: EndpointState::Open,
             gone: None,
-            closed: CloseNotify::default(),
+            close_waiters: Waiters::default(),
             ended: EndpointStats::default(),
         }
     }
@@ -128,12 +128,14 @@ impl Table {
         self.go(to);
         self.gone = (to == EndpointState::Gone).then(|| why.clone());
         let mut wakes = WakeList::new();
-        self.closed.close(ClosedState::InOrder, &mut wakes);
+        self.close_waiters.take_all(&mut wakes);
         wakes
     }
 
-    pub(super) fn close_notify(&mut self) -> &mut CloseNotify {
-        &mut self.closed
+    /// Returns whether the endpoint has ended, and the wakers of futures that await the end.
+    pub(super) fn end_and_waiters(&mut self) -> (bool, &mut Waiters) {
+        let has_ended = matches!(self.state, EndpointState::Ended | EndpointState::Gone);
+        (has_ended, &mut self.close_waiters)
     }
 
     /// Returns the port to post to, if it takes posts.

@@ -13,7 +13,7 @@ impl<T> Connection<T> {
     /// Notes why the connection must end. The owner sees [`Connection::fault`], takes all memory
     /// back from the transport and then calls [`Connection::handle_closed`].
     pub(crate) fn fail(&mut self, error: Error) {
-        if self.fault.is_none() && self.lifecycle != Lifecycle::Closed {
+        if self.fault.is_none() && !self.lifecycle.is_closed() {
             self.fault = Some(match self.lifecycle {
                 Lifecycle::Connected => error.ending_connection(),
                 _ => error,
@@ -43,7 +43,7 @@ impl<T> Connection<T> {
     /// Ends all operations, in the order in which they were posted, then the connection itself. The
     /// transport holds none of the connection's memory any more.
     pub(crate) fn handle_closed(&mut self, host: &mut impl Host<T>) {
-        if self.lifecycle == Lifecycle::Closed {
+        if self.lifecycle.is_closed() {
             return;
         }
         if self.close.is_in_order() && !self.close.is_requested() {
@@ -52,13 +52,16 @@ impl<T> Connection<T> {
         let error = self.why_ended();
         let lost = self.why_lost();
         let was = self.lifecycle;
-        self.lifecycle.go(Lifecycle::Closed);
+        let never_up = matches!(was, Lifecycle::Connecting | Lifecycle::Accepting);
+        self.lifecycle.go(Lifecycle::Closed {
+            in_order: !never_up && lost.is_none(),
+        });
         self.handshake = None;
         self.complete_all(&error, host);
         self.admit_from(true, host);
-        let closing = match was {
-            Lifecycle::Connecting | Lifecycle::Accepting => ConnEvent::ConnectFailed { error },
-            _ => ConnEvent::Closed {
+        let closing = match never_up {
+            true => ConnEvent::ConnectFailed { error },
+            false => ConnEvent::Closed {
                 connected: was == Lifecycle::Connected,
                 lost,
             },
@@ -123,7 +126,7 @@ impl<T> Connection<T> {
     /// then.
     pub(crate) fn has_served_receives(&self) -> bool {
         let own = self.own().filter(|own| !own.context.ignores_backlog);
-        self.lifecycle == Lifecycle::Closed && own.is_some_and(|own| own.served_after_loss() == 0)
+        self.lifecycle.is_closed() && own.is_some_and(|own| own.served_after_loss() == 0)
     }
 
     /// Ends the receives that wait for room, since no more turns follow.
@@ -136,7 +139,7 @@ impl<T> Connection<T> {
 
     /// Ends the receives that wait for room after the end, and for which no message is left.
     pub(super) fn end_unserved(&mut self) {
-        if self.lifecycle != Lifecycle::Closed {
+        if !self.lifecycle.is_closed() {
             return;
         }
         let Some(own) = self.own_mut() else { return };

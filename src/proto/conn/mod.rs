@@ -439,8 +439,7 @@ impl<T> Connection<T> {
             debug_assert!(context.used <= context.size);
             debug_assert!(matcher.posted_len() <= context.used);
             debug_assert!(
-                self.lifecycle != Lifecycle::Closed
-                    || context.backlog.len() <= matcher.unexpected_len(),
+                !self.lifecycle.is_closed() || context.backlog.len() <= matcher.unexpected_len(),
                 "after the end who waits has a message"
             );
         }

@@ -13,7 +13,7 @@ use crate::sync::OwnedRecord;
 
 use super::receive_side::ReceiveSide;
 use super::receive_state::PayloadTarget;
-use super::{Connection, ContextQueue, Lifecycle};
+use super::{Connection, ContextQueue};
 
 /// The receives of a connected endpoint that shares none.
 #[derive(Debug)]
@@ -222,7 +222,7 @@ impl<T> Connection<T> {
     /// Requeues a message of the connection's own receives. Drops it if this side has closed: no
     /// receive will be posted for it.
     pub(super) fn requeue_own(&mut self, message: ReceivedMessage) {
-        if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
+        if self.lifecycle.is_closed() && self.fault.is_none() {
             return;
         }
         if let Some(mut own) = self.own_view() {

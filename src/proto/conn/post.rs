@@ -257,7 +257,7 @@ impl<T> Connection<T> {
             {
                 Err(Error::new(ErrorKind::PeerClosed, "it is closing"))
             }
-            (Lifecycle::Closed, None) => {
+            (Lifecycle::Closed { .. }, None) => {
                 Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
             }
             (Lifecycle::Connected, None) => Ok(()),

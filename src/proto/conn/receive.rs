@@ -116,7 +116,7 @@ impl<T> Connection<T> {
             _ if self.extension.is_refusing() => false,
             Lifecycle::Connecting => true,
             Lifecycle::Accepting => self.extension.is_opening(),
-            Lifecycle::Idle | Lifecycle::Closed => false,
+            Lifecycle::Idle | Lifecycle::Closed { .. } => false,
         }
     }
 

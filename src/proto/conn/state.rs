@@ -24,7 +24,11 @@ pub(crate) enum Lifecycle {
     /// Both sides may send.
     Connected,
     /// Ended; every operation has ended or ends now.
-    Closed,
+    Closed {
+        /// True if this side or the peer closed the connection. False if it was lost, or never came
+        /// up.
+        in_order: bool,
+    },
 }
 
 state_machine! { Lifecycle {
@@ -36,6 +40,10 @@ state_machine! { Lifecycle {
 }}
 
 impl Lifecycle {
+    pub(crate) fn is_closed(self) -> bool {
+        matches!(self, Lifecycle::Closed { .. })
+    }
+
     /// Moves along a legal edge.
     pub(crate) fn go(&mut self, to: Lifecycle) {
         check_edge(self, &to);

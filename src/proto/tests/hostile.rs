@@ -6,7 +6,7 @@ use super::pair::{Pair, QUEUED, Rng, TestConnection, segments, sizes};
 use crate::error::ErrorKind;
 use crate::limits::READ_REQUESTS_MAX;
 use crate::mr::Access;
-use crate::proto::{Lifecycle, Sizes};
+use crate::proto::Sizes;
 use crate::wire::{ByteOrder, FrameHeader};
 
 const BUDGET: usize = 2000;
@@ -136,7 +136,7 @@ fn no_stream_breaks_the_machine() {
             }
         }
         victim.cut();
-        assert_eq!(victim.machine.lifecycle(), Lifecycle::Closed);
+        assert!(victim.machine.lifecycle().is_closed());
     }
     assert!(
         faults > 1000 && fine > 1000,

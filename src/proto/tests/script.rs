@@ -125,7 +125,7 @@ fn only_receives_may_be_posted_before_the_connection_is_up() {
             "Idle send Err(NotConnected) receive Ok(())",
             "Connecting send Err(NotConnected) receive Ok(())",
             "Connected send Ok(()) receive Ok(())",
-            "Closed send Err(BadState) receive Err(BadState)",
+            "Closed { in_order: true } send Err(BadState) receive Err(BadState)",
         ]
     );
 }

@@ -14,8 +14,7 @@ use crate::buf::Payload;
 use crate::error::{ErrorKind, OperationKind, Phase};
 use crate::limits::{DIRECT_RECEIVE_MIN, UNEXPECTED_OVERHEAD};
 use crate::proto::{
-    Lifecycle, LongMessages, MatchCriteria, MessageKind, OpKey, OpKind, PostOptions, SendOrder,
-    Withdrawn,
+    LongMessages, MatchCriteria, MessageKind, OpKey, OpKind, PostOptions, SendOrder, Withdrawn,
 };
 use crate::wire::ByteOrder;
 
@@ -189,7 +188,7 @@ fn connect_again(pair: &mut Pair, a: &mut Model, b: &mut Model, setup: Setup) {
     let Pair { a: near, b: far } = setup.idle();
     for (side, model, fresh) in [(&mut pair.a, a, near), (&mut pair.b, b, far)] {
         model.link = Link::Up;
-        if side.machine.lifecycle() == Lifecycle::Closed {
+        if side.machine.lifecycle().is_closed() {
             side.machine = fresh.machine;
         }
         side.wire.clear();
