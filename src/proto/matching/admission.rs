@@ -47,10 +47,6 @@ pub(super) enum Admission {
 /// The promise of one attached connection, and its use.
 #[derive(Debug)]
 struct ConnectionQuota {
-    #[cfg_attr(
-        not(test),
-        allow(dead_code, reason = "what tests hold the sums against")
-    )]
     source: SourceId,
     promised: u64,
     held: u64,
@@ -115,10 +111,11 @@ impl AdmissionControl {
         promised
     }
 
-    pub(super) fn detach(&mut self, connection: ConnectionId) {
-        if let Some(quota) = self.connections.remove(&connection) {
-            self.committed -= quota.committed() - quota.held;
-        }
+    /// Detaches a connection; returns its peer.
+    pub(super) fn detach(&mut self, connection: ConnectionId) -> Option<SourceId> {
+        let quota = self.connections.remove(&connection)?;
+        self.committed -= quota.committed() - quota.held;
+        Some(quota.source)
     }
 
     /// Returns the number of stored messages of a connection.

@@ -1,6 +1,6 @@
-//! The matcher of all connections of one endpoint, by the rules of fi_tagged(3) and fi_msg(3): a
-//! message goes to the oldest receive that takes it, a receive gets the oldest message that it
-//! takes, and the messages of one sender stay in order.
+//! The matcher of all connections of an endpoint, or of endpoints that share receives, by the rules
+//! of fi_tagged(3) and fi_msg(3): a message goes to the oldest receive that takes it, a receive
+//! gets the oldest message that it takes, and the messages of one sender stay in order.
 //!
 //! A message that the store has no room for stalls its connection, which stops reading. The matcher
 //! wakes the connection ([`SharedMatcher::poll_wake`]) when a receive takes the message, or when
@@ -254,7 +254,7 @@ impl SharedMatcher {
     /// receive of a claimed message that had not come yet.
     pub(crate) fn detach(&mut self, connection: ConnectionId) -> Option<PostedReceive> {
         self.forget_announcements(connection);
-        self.admission.detach(connection);
+        let source = self.admission.detach(connection);
         let mut assigned = None;
         match self.stalled_senders.remove(&connection) {
             Some(StalledSender::Queued(key)) => drop(self.stalled.remove(key)),
@@ -265,7 +265,7 @@ impl SharedMatcher {
             Some(StalledSender::Assigned(receive)) => assigned = Some(receive),
             None => {}
         }
-        self.wake_for_space(None);
+        self.wake_for_space(source);
         assigned
     }
 
@@ -336,7 +336,7 @@ impl SharedMatcher {
             // The room that the connection was woken for is free for other stalled connections, and
             // so is the rest of a buffer.
             if stalled_order.is_some() {
-                self.wake_for_space(None);
+                self.wake_for_space(Some(arrival.source));
             }
             if let Some(woken_for) = woken_for.filter(|key| *key != at) {
                 self.wake_for(woken_for);

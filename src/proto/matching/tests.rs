@@ -10,7 +10,7 @@ use super::*;
 use crate::buf::BufferCursor;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::tests::{Rng, depth};
-use crate::slab::Key;
+use crate::slab::{Key, Slab};
 
 const OVERHEAD: u64 = UNEXPECTED_OVERHEAD as u64;
 const TOTAL: u64 = 24 * OVERHEAD;
@@ -215,6 +215,8 @@ impl Model {
         let (mut fits, mut wants) = (0, 0);
         // Of the messages that wait within a promise, only the first may be too long.
         let (mut promised, mut overbooked) = (0, 0);
+        // Of each sender with several connections, whether one of its messages does not fit.
+        let mut blocked: BTreeMap<SourceId, bool> = BTreeMap::new();
         for (peer, arrival, index) in stalled {
             assert!(self.receive_for(&arrival).is_none(), "a receive takes it");
             let cost = OVERHEAD + if index.is_some() { 0 } else { arrival.len };
@@ -225,17 +227,29 @@ impl Model {
                 promised += u64::from(free);
                 continue;
             }
-            let alike = |it: &&Peer| it.source == peer.source && it.stalled.is_some();
-            if cost > PER_PEER
-                || self.of_source(peer.source) + cost > PER_PEER
-                || self.peers.iter().filter(alike).count() > 1
-            {
-                continue; // It waits for room of its own, or behind another of the same sender.
+            if cost > PER_PEER {
+                continue; // It is never admitted.
             }
             let more = (own + cost).max(peer.promised) - own.max(peer.promised);
+            let is_within_quota = self.of_source(peer.source) + cost <= PER_PEER;
+            let has_room = free && self.committed() + more <= TOTAL;
+            let alike = |it: &&Peer| it.source == peer.source && it.stalled.is_some();
+            if self.peers.iter().filter(alike).count() > 1 {
+                // It may wait behind another of the same sender, of which the first does not fit.
+                let blocked = blocked.entry(peer.source).or_insert(false);
+                *blocked |= !is_within_quota || !has_room;
+                continue;
+            }
+            if !is_within_quota {
+                continue; // It waits for room of its own.
+            }
             wants += 1;
-            fits += u64::from(free && self.committed() + more <= TOTAL);
+            fits += u64::from(has_room);
         }
+        assert!(
+            blocked.into_values().all(|blocked| blocked),
+            "the first of a sender that waits for room gets it"
+        );
         assert!(promised == 0 || overbooked > 0, "what was promised is kept");
         assert!(
             fits < wants || wants == 0,
@@ -312,4 +326,83 @@ fn a_boundless_budget_bears_any_length() {
     }
     assert!(matches!(arrive(100), ArrivalOutcome::Store));
     matcher.check();
+}
+
+/// A peer may have connections to several endpoints that share the receives. When the first of its
+/// stalled messages leaves, by a receive, by a claim or with its connection, the next one may fit.
+#[test]
+fn a_stalled_message_behind_another_of_its_sender_is_not_forgotten() {
+    let source = SourceId(1);
+    let arrival = |connection: u64, tag: u64, cost: u64| Arrival {
+        source,
+        connection: ConnectionId::numbered(connection),
+        kind: MessageKind::Tagged { tag },
+        len: cost - OVERHEAD,
+        data: None,
+        order: 0,
+    };
+    // The first connection is woken too, since its peer gets credit.
+    let next_stalled = |matcher: &mut SharedMatcher| {
+        let mut woken = std::iter::from_fn(|| matcher.poll_wake());
+        woken.find(|it| *it != ConnectionId::numbered(1))
+    };
+    let wanted = |tag: u64| MatchCriteria::Tagged { tag, ignore: 0 };
+    for leaves in ["by a receive", "by a claim", "with its connection"] {
+        let mut matcher = SharedMatcher::new(UnexpectedBudget {
+            total_bytes: 128 * OVERHEAD,
+            peer_bytes: 20 * OVERHEAD,
+        });
+        let mut keys = Slab::new();
+        let mut receive = |tag| PostedReceive {
+            wanted: wanted(tag),
+            source: None,
+            order: 0,
+            key: keys.insert(()),
+        };
+        for connection in 1..=3 {
+            matcher.attach(ConnectionId::numbered(connection), source);
+        }
+        // 1. Eighteen of the peer's twenty units are held; messages of eleven and of nine stall.
+        for (tag, cost) in [(1, 8), (2, 10)] {
+            let mut arrival = arrival(1, tag, cost * OVERHEAD);
+            let begun = matcher.begin_message(&mut arrival, |_| false);
+            assert!(matches!(begun, ArrivalOutcome::Store), "{begun:?}");
+            let message = ReceivedMessage {
+                arrival,
+                payload: Payload::empty(),
+                len: arrival.len as usize,
+                overflow: 0,
+            };
+            assert!(matcher.store_message(message).is_none());
+        }
+        let mut first = arrival(2, 3, 11 * OVERHEAD);
+        let mut second = arrival(3, 4, 9 * OVERHEAD);
+        for stalled in [&mut first, &mut second] {
+            let begun = matcher.begin_message(stalled, |_| false);
+            assert!(matches!(begun, ArrivalOutcome::Stalled), "{begun:?}");
+        }
+        // 2. Eight units are free, of which the first needs nine.
+        let taken = matcher.post(receive(1));
+        assert!(matches!(taken, MatchResult::Unexpected(_)), "{taken:?}");
+        assert_eq!(next_stalled(&mut matcher), None);
+        // 3. The first leaves.
+        match leaves {
+            "by a receive" => {
+                matcher.post(receive(3));
+                assert_eq!(next_stalled(&mut matcher), Some(first.connection));
+                let begun = matcher.begin_message(&mut first, |_| false);
+                assert!(matches!(begun, ArrivalOutcome::Matched(_)), "{begun:?}");
+            }
+            "by a claim" => assert!(matcher.claim(wanted(3), None).is_some()),
+            _ => assert!(matcher.detach(first.connection).is_none()),
+        }
+        assert_eq!(
+            next_stalled(&mut matcher),
+            Some(second.connection),
+            "{leaves}"
+        );
+        let begun = matcher.begin_message(&mut second, |_| false);
+        assert!(matches!(begun, ArrivalOutcome::Store), "{begun:?}");
+        matcher.check();
+    }
 }

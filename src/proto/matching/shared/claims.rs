@@ -47,7 +47,7 @@ impl SharedMatcher {
         if let MessageBody::Stalled(_) = entry.body {
             self.stalled_senders
                 .insert(arrival.connection, StalledSender::Claimed);
-            self.wake_for_space(None); // Messages behind it may be admitted now.
+            self.wake_for_space(Some(arrival.source)); // Messages behind it may be admitted now.
         }
         Some((self.claims.insert(ClaimedEntry { order, entry }), arrival))
     }
