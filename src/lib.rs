@@ -199,7 +199,7 @@ mod transport;
 mod wire;
 
 /// Connected endpoints (`FI_EP_MSG`): opening, listening, connecting, accepting, and receives that
-/// several of them share.
+/// several endpoints share.
 pub mod ep {
     pub use crate::endpoint::{
         Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, PassiveEndpoint,

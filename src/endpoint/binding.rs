@@ -7,7 +7,7 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
-use crate::info::{AuthKey, ContextCount, EndpointType, OpFlags, SideCaps, TrafficClass};
+use crate::info::{AuthKey, Caps, ContextCount, EndpointType, OpFlags, SideCaps, TrafficClass};
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{CounterSet, ExtensionConfig, PortSizes, SendOrder};
 use crate::transport::TrafficMark;
@@ -140,6 +140,20 @@ impl Binding {
                       Domain::receive_context"
                 }
             });
+        }
+        for caps in [Caps::TAGGED, Caps::SOURCE, Caps::DIRECTED_RECV] {
+            let caps = Caps::RECV | caps;
+            if self.caps.has(caps) {
+                let of_context = receives.inner.common.caps.check(caps);
+                of_context.map_err(|error| {
+                    Error::new(
+                        ErrorKind::InvalidArgument,
+                        format!(
+                            "receive_context: it has fewer capabilities than the endpoint: {error}"
+                        ),
+                    )
+                })?;
+            }
         }
         if self.counters.receive.is_some() {
             return invalid(

@@ -53,7 +53,7 @@ pub struct Received {
     /// address vector to answer an unknown sender.
     pub source_addr: Option<SocketAddr>,
     /// The endpoint whose connection brought the message, for a
-    /// [receive context](crate::ep::SharedReceiveContext) that connected endpoints share.
+    /// [receive context](crate::ep::SharedReceiveContext) that endpoints share.
     pub endpoint: Option<EndpointId>,
 }
 
@@ -352,7 +352,8 @@ pub type RecvFrom<B> = Posting<B, RecvFromKind>;
 
 impl<B: IoBufs, K: DirectedKind> Posting<B, K> {
     /// Receives a message from this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: from any
-    /// (`FI_ADDR_UNSPEC`). The receive belongs to the endpoint: while no message has been matched
+    /// (`FI_ADDR_UNSPEC`). The receive belongs to the endpoint, or to the context that
+    /// endpoints share: while no message has been matched
     /// to it, it outlives the peer's connection, and a message of the next connection can complete
     /// it. If the peer never connects, it waits indefinitely: set a [`timeout`](Self::timeout), or
     /// use [`RdmEndpoint::peers`] to find out that a peer is gone or has been restarted.

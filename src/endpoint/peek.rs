@@ -197,7 +197,8 @@ impl Peek {
     }
 
     /// Looks only at messages from this peer, as a [receive](super::Posting::from) does. Only
-    /// for connectionless endpoints; otherwise it fails with [`BadFlags`](ErrorKind::BadFlags).
+    /// for connectionless endpoints; otherwise it fails with
+    /// [`NoCapability`](ErrorKind::NoCapability).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.selector.source = Some(peer);
         self

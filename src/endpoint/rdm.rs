@@ -311,7 +311,7 @@ impl RdmEndpoint {
 
     /// Closes the endpoint gracefully: it stops listening and closes each connection as described
     /// at [`Endpoint::shutdown`](crate::Endpoint::shutdown). Posted receives take the messages that
-    /// still arrive, and then fail with Canceled.
+    /// still arrive, and then fail with Canceled; receives that it shares continue.
     ///
     /// A peer that neither reads nor answers delays this by at most 5 s.
     ///

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::av::AddressVector;
 use crate::buf::{IoBufMut, IoBufsMut};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, SourceName};
@@ -212,6 +213,12 @@ impl SharedReceiveContext {
     /// The domain it was opened in.
     pub fn domain(&self) -> &Domain {
         &self.inner.common.domain
+    }
+
+    /// The address vector of the connectionless endpoints that share it; `None` if connected
+    /// endpoints do.
+    pub fn address_vector(&self) -> Option<&AddressVector> {
+        Some(&self.names()?.vector)
     }
 
     /// The queue for the completions of its receives. A context that was opened without one has its

@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Backend, Driver, EndpointType, ErrorKind, Hints, RdmEndpoint, UserContext,
+    Backend, Caps, Driver, EndpointType, ErrorKind, Hints, RdmEndpoint, UserContext,
     av::FabricAddr,
     cq::CompletionFlags,
     ep::{SharedReceiveContext, SharedReceiveContextBuilder},
-    info::ContextCount,
+    info::{AuthKey, ContextCount},
 };
 
 use crate::common::peers::any;
@@ -286,34 +286,109 @@ fn the_receives_outlive_an_endpoint_that_shares_them() {
     });
 }
 
-/// A peer that is lost costs no receive, and receives from it fail.
-#[test]
-fn a_lost_peer_costs_no_receive_that_rdm_endpoints_share() {
-    on_every_backend(|net| async move {
-        let mut shared = Shared::open_with(&net, |builder| builder.rendezvous_min(10_000));
-        let lost = shared.clients.remove(0);
-        let send = lost.endpoint.send(vec![1; 1 << 22], lost.servers[0]);
-        let send = send.post().unwrap();
-        let receive = shared.context.recv(vec![0; 1 << 22]).post().unwrap();
-        // Between its announcement and its end, wherever that is.
-        tokio::task::yield_now().await;
-        let name = lost.name;
-        shared.servers[0].disconnect(name).unwrap();
-        let of_lost = shared.context.recv(vec![0; 8]).from(name).post().unwrap();
-        drop((send, lost));
-        let client = &shared.clients[0];
-        client
-            .endpoint
-            .send("after", client.servers[0])
-            .await
-            .unwrap();
+/// A peer that dies in the middle of its message costs no receive: the receive waits for the next
+/// message, in its old place.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_dies_in_its_message_costs_no_receive_that_rdm_endpoints_share() {
+    let net = Net::new(7);
+    let (server, dying, other) = (net.node("server"), net.node("dying"), net.node("other"));
+    net.link("server", "dying").bandwidth(1 << 20);
+    let peer = server.peer().unwrap();
+    let context = peer.domain.rdm_receive_context().open().unwrap();
+    let open = |port| {
+        let builder = peer.domain.rdm_endpoint().receive_context(&context);
+        builder
+            .listen_at(([127, 0, 0, 1], port).into())
+            .open()
+            .unwrap()
+    };
+    let servers = [open(1), open(2)];
+    let client = |node: &tokio_fabric::testing::Node| {
+        let peer = node.peer().unwrap();
+        let endpoint = peer
+            .domain
+            .rdm_endpoint()
+            .listen_at(([127, 0, 0, 1], 1).into());
+        let endpoint = endpoint.open().unwrap();
+        let to = servers
+            .each_ref()
+            .map(|it| endpoint.insert(it.local_addr()).unwrap());
+        (endpoint, to)
+    };
+    let ((lost, to), (living, to_living)) = (client(&dying), client(&other));
+    let name = servers[0].insert(lost.local_addr()).unwrap();
+    let long = lost.send(vec![1; 4 << 20], to[0]).post().unwrap();
+    while context.peek().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let first = context.recv(vec![0; 4 << 20]).post().unwrap();
+    let second = context.recv(vec![0; 4 << 20]).post().unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await; // An eighth of it has come.
+    let of_lost = context.recv(vec![0; 8]).from(name).post().unwrap();
+    assert_eq!(
+        context.stats().receives.posted,
+        2,
+        "the first one is being filled"
+    );
+    net.crash("dying");
+    while context.stats().receives.posted < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for (receive, text) in [(first, "one"), (second, "two")] {
+        living.send(text, to_living[1]).await.unwrap();
         let (received, bytes) = receive.await.unwrap();
-        match received.source == Some(name) {
-            true => assert_eq!(received.len, 1 << 22),
-            false => assert_eq!(&bytes[..received.len], b"after"),
+        assert_eq!(&bytes[..received.len], text.as_bytes());
+        assert_eq!(received.endpoint, Some(servers[1].id()));
+    }
+    drop(long);
+    assert!(of_lost.cancel(), "it waits for the peer's next connection");
+    let canceled = of_lost.await.unwrap_err();
+    assert_eq!(canceled.kind(), ErrorKind::Canceled);
+}
+
+/// The context keeps the time limits of its receives.
+#[test]
+fn receives_that_rdm_endpoints_share_have_time_limits() {
+    on_every_backend(|net| async move {
+        let shared = Shared::open(&net);
+        let short = Duration::from_millis(20);
+        let late = shared.context.recv(vec![0; 8]).timeout(short).await;
+        assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
+        let name = shared.clients[1].name;
+        let late = shared
+            .context
+            .recv_tagged(vec![0; 8], 1)
+            .from(name)
+            .timeout(short);
+        let error = late.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            error.error().peer(),
+            Some(shared.clients[1].endpoint.local_addr())
+        );
+    });
+}
+
+/// A stream of a context yields the messages to all of its endpoints.
+#[test]
+fn a_stream_yields_the_messages_of_all_endpoints_of_a_context() {
+    on_every_backend(|net| async move {
+        let shared = Shared::open(&net);
+        let mut messages = shared.context.messages(64, 4);
+        for round in 0..20 {
+            let client = &shared.clients[round % 2];
+            let to = client.servers[round / 2 % 2];
+            client
+                .endpoint
+                .send(vec![round as u8; round], to)
+                .await
+                .unwrap();
+            let message = messages.next().await.unwrap().unwrap();
+            assert_eq!(&message[..], &vec![round as u8; round][..]);
+            let received = message.received();
+            assert_eq!(received.endpoint, Some(shared.servers[round / 2 % 2].id()));
+            assert_eq!(received.source, Some(client.name));
         }
-        of_lost.cancel();
-        assert!(of_lost.await.is_err());
     });
 }
 
@@ -364,24 +439,74 @@ fn messages_of_all_endpoints_are_looked_at_in_their_context() {
     });
 }
 
-/// A task that awaits a shared receive drives the endpoints, which may be of a peer domain.
+/// A task that awaits a shared receive drives the domain of each endpoint, of which one may be a
+/// peer of the context's.
 #[test]
 fn awaiting_a_receive_that_rdm_endpoints_share_drives_them_by_hand() {
     let net = Net::on(Backend::Epoll).driver(Driver::Manual);
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(async {
-            let shared = Shared::open(&net);
-            for (at, client) in shared.clients.iter().enumerate() {
-                let receive = shared.context.recv(vec![0; 8]).from(client.name);
-                let send = client.endpoint.send("by hand", client.servers[at]);
-                let (sent, received) = tokio::join!(send.into_future(), receive.into_future());
-                sent.unwrap();
-                assert_eq!(received.unwrap().0.endpoint, Some(shared.servers[at].id()));
-            }
-        });
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (server, client) = (net.peer().unwrap(), net.peer().unwrap());
+        let next_to = server.fabric.domain().driver(Driver::Manual);
+        let next_to = next_to.peer_of(&server.domain).open().unwrap();
+        let context = server.domain.rdm_receive_context().open().unwrap();
+        for domain in [&server.domain, &next_to] {
+            let endpoint = domain.rdm_endpoint().receive_context(&context);
+            let endpoint = endpoint.listen_at(any()).open().unwrap();
+            let client = client.rdm_endpoint().unwrap();
+            let name = endpoint.insert(client.local_addr()).unwrap();
+            let to = client.insert(endpoint.local_addr()).unwrap();
+            let receive = context.recv(vec![0; 8]).from(name).into_future();
+            // A task that drives nothing but what the receive does.
+            let sending = client.send("by hand", to).into_future();
+            let (sent, received) = tokio::join!(sending, receive);
+            sent.unwrap();
+            assert_eq!(received.unwrap().0.endpoint, Some(endpoint.id()));
+        }
+    });
+}
+
+/// Messages that no receive can take any more are not taken in, so that no sender counts them as
+/// delivered.
+#[test]
+fn messages_to_a_context_whose_runtime_has_ended_are_not_delivered() {
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+    };
+    let (ending, living) = (runtime().unwrap(), runtime().unwrap());
+    let net = Net::on(Backend::Epoll);
+    let context = ending.block_on(async {
+        net.peer()
+            .unwrap()
+            .domain
+            .rdm_receive_context()
+            .open()
+            .unwrap()
+    });
+    living.block_on(async {
+        let fabric = net.fabric_with(Hints::new()).unwrap();
+        let domain = fabric.domain().peer_of(context.domain()).open().unwrap();
+        let endpoint = domain.rdm_endpoint().receive_context(&context);
+        let endpoint = endpoint.listen_at(any()).open().unwrap();
+        let client = net.peer().unwrap().rdm_endpoint().unwrap();
+        let to = client.insert(endpoint.local_addr()).unwrap();
+        client.send("first", to).await.unwrap();
+        assert_eq!(context.recv(vec![0; 8]).await.unwrap().0.len, 5);
+        let waiting = context.recv(vec![0; 8]).post().unwrap();
+        ending.shutdown_background();
+        assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::DriverGone);
+        for len in [1, 1 << 20] {
+            let send = client.send(vec![1; len], to).delivery_complete();
+            let sent = send.timeout(Duration::from_millis(200)).await;
+            assert_eq!(sent.unwrap_err().kind(), ErrorKind::TimedOut, "{len} bytes");
+        }
+        let refused = context.recv(vec![0; 8]).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::DriverGone);
+    });
 }
 
 #[test]
@@ -426,8 +551,29 @@ fn what_does_not_fit_a_context_of_rdm_endpoints_is_refused() {
             .listen_at(any())
             .open();
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+        // Other capabilities, and other keys.
+        let poor = net
+            .fabric_with(Hints::new().endpoint(EndpointType::Rdm).caps(Caps::MSG))
+            .unwrap();
+        let poor = poor.domain().peer_of(domain).open().unwrap();
+        let poor_context = poor.rdm_receive_context().open().unwrap();
+        let bound = domain.rdm_endpoint().receive_context(&poor_context);
+        invalid(bound.listen_at(any()).open().unwrap_err(), "TAGGED");
+        let bound = domain.rdm_endpoint().receive_context(&shared.context);
+        let bound = bound.extension(true).auth_key(AuthKey::new(*b"another"));
+        invalid(
+            bound.listen_at(any()).open().unwrap_err(),
+            "authorization key",
+        );
+        let scalable = domain.scalable_endpoint().contexts(1);
+        let context = shared.context.clone();
+        let scalable = scalable.each(move |_, it| it.receive_context(&context));
+        invalid(
+            scalable.listen_at(any()).open().unwrap_err(),
+            "receive_context",
+        );
         // The context's own vector may be named.
-        let own = shared.servers[0].address_vector().clone();
+        let own = shared.context.address_vector().unwrap().clone();
         let bound = domain.rdm_endpoint().receive_context(&shared.context);
         let bound = bound.address_vector(&own).listen_at(any()).open().unwrap();
         assert!(

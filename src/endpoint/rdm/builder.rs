@@ -48,7 +48,7 @@ pub struct RdmEndpointBuilder {
     pub(super) binding: Binding,
     pub(super) vector: Option<AddressVector>,
     pub(super) listen_at: Option<SocketAddr>,
-    shared: Option<SharedReceiveContext>,
+    pub(super) shared: Option<SharedReceiveContext>,
     unexpected_bytes_per_peer: usize,
     rendezvous_min: usize,
     max_message_size: Option<usize>,
@@ -105,9 +105,10 @@ impl RdmEndpointBuilder {
     }
 
     /// The receive context whose receives take this endpoint's messages (`fi_ep_bind` with an
-    /// object opened by `fi_srx_context`). The endpoint uses the context's address vector, and its
-    /// limits for unexpected and long messages instead of its own; [`RdmEndpoint::recv`] then
-    /// fails. Default: receives of its own.
+    /// object opened by `fi_srx_context`). The endpoint uses the context's address vector, and the
+    /// context's settings for receives and for unexpected and long messages instead of its own;
+    /// [`RdmEndpoint::recv`] then fails. Endpoints of one context have the same authorization key.
+    /// Default: receives of its own.
     pub fn receive_context(mut self, context: &SharedReceiveContext) -> Self {
         self.shared = Some(context.clone());
         self
@@ -202,14 +203,15 @@ impl RdmEndpointBuilder {
     ///   that is out of range, for a queue, a counter or an address vector of another domain,
     ///   unless this domain is a [peer](crate::domain::DomainBuilder::peer_of) of that one, and for
     ///   an authorization key without the [`extension`](Self::extension), which is needed to prove
-    ///   it; for a receive context of connected endpoints or together with a receive counter or
-    ///   another address vector than its own; for no receive context if the domain's Info requires
-    ///   a shared one.
+    ///   it; for a receive context of connected endpoints, of another domain or of endpoints with
+    ///   another key, or together with a receive counter or an address vector that is not the
+    ///   context's; for no receive context if the domain's Info requires a shared one.
     /// - [`ErrorKind::Unsupported`] for the keys of an address vector in a domain that was opened
     ///   without them, if the vector has none, or together with a receive context.
     /// - [`ErrorKind::LimitReached`] if the vector has more keys than the domain's
     ///   `max_ep_auth_key`.
-    /// - [`ErrorKind::BadState`] if the domain, the address vector, a queue or a counter is closed.
+    /// - [`ErrorKind::BadState`] if the domain, the address vector, the receive context, a queue or
+    ///   a counter is closed.
     /// - [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for the address to
     ///   listen at.
     /// - [`ErrorKind::DriverGone`] if the domain's runtime has ended.
@@ -277,6 +279,7 @@ impl RdmEndpointBuilder {
         let (receives, names, long_messages) = match (&self.shared, of_context) {
             (Some(shared), Some(names)) => {
                 let context = shared.context();
+                context.check_key(extension.auth_key.as_ref())?;
                 let receives = Arc::clone(context.receives());
                 (receives, Arc::clone(names), context.long_messages())
             }

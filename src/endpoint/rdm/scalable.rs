@@ -212,9 +212,10 @@ impl ScalableEndpointBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for zero contexts, and for a context that is bound to an
-    /// address or address vector of its own, or that does not offer the extension, which names
-    /// contexts; [`ErrorKind::LimitReached`] for more contexts than the domain's Info allows;
-    /// otherwise as for [`RdmEndpointBuilder::open`]. If one context cannot be opened, none is.
+    /// address, an address vector or a receive context, or that does not offer the extension, which
+    /// names contexts; [`ErrorKind::LimitReached`] for more contexts than the domain's Info
+    /// allows; otherwise as for [`RdmEndpointBuilder::open`]. If one context cannot be opened,
+    /// none is.
     pub fn open(mut self) -> Result<ScalableEndpoint> {
         self.check_count()?;
         let domain = self.domain;
@@ -270,6 +271,8 @@ fn check_context(context: &RdmEndpointBuilder, count: usize) -> Result<()> {
         "address_vector: it is the scalable endpoint's (fi_scalable_ep_bind)"
     } else if context.listen_at.is_some() {
         "listen_at: all contexts listen where the scalable endpoint does"
+    } else if context.shared.is_some() {
+        "receive_context: a context of a scalable endpoint has receives of its own"
     } else if count > 1 && !context.binding.extension.offered {
         "extension: contexts are named by it, so all of them offer it"
     } else {

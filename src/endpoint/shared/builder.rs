@@ -126,8 +126,10 @@ impl SharedReceiveContextBuilder {
         self
     }
 
-    /// The number of bytes of unexpected messages that are kept for one connection, at most as much
-    /// as for [all connections](Self::unexpected_bytes). Default: 128 KiB.
+    /// The number of bytes of unexpected messages that are kept for one peer, at most as much as
+    /// for [all connections](Self::unexpected_bytes). Default: 128 KiB. A peer of several
+    /// connectionless endpoints is one peer, but each of its connections is guaranteed a share
+    /// in any case.
     pub fn unexpected_bytes_per_peer(mut self, bytes: usize) -> Self {
         self.unexpected_bytes_per_peer = bytes;
         self

@@ -1,6 +1,6 @@
 //! The senders of a receive context, which its peer tables number.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
@@ -73,11 +73,15 @@ impl SourceAddresses {
         self.lock().release(peer);
     }
 
-    /// Releases the peers of an endpoint that is closed, when enough others have followed.
+    /// Releases the peers of an endpoint that is closed, when those of enough other endpoints have
+    /// followed.
     pub(super) fn release_later(&self, peers: impl Iterator<Item = PeerAddr>) {
+        // Sorted, so that their order does not depend on hashes.
+        let peers: BTreeSet<_> = peers.collect();
+        let kept = RDM_STRANGERS_MAX.max(peers.len());
         let mut senders = self.lock();
         senders.lingering.extend(peers);
-        while senders.lingering.len() > RDM_STRANGERS_MAX
+        while senders.lingering.len() > kept
             && let Some(peer) = senders.lingering.pop_front()
         {
             senders.release(peer);
@@ -120,5 +124,62 @@ impl Senders {
                 self.by_source.remove(source);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn peer(number: usize) -> PeerAddr {
+        let [.., high, low] = number.to_be_bytes();
+        SocketAddr::from(([10, 0, high, low], 1)).into()
+    }
+
+    /// A sender that two endpoints hold has one id, and is forgotten when both have released it.
+    #[test]
+    fn a_sender_is_kept_as_long_as_an_endpoint_holds_it() {
+        let addresses = SourceAddresses::default();
+        addresses.hold(peer(1));
+        let source = addresses.source_of(peer(1), 0);
+        addresses.hold(peer(1));
+        assert_eq!(addresses.source_of(peer(1), 0), source);
+        assert_ne!(addresses.source_of(peer(1), 7), source, "by another key");
+        addresses.release(peer(1));
+        assert_eq!(addresses.get(source), Some(peer(1)));
+        addresses.release(peer(1));
+        assert_eq!((addresses.get(source), addresses.len()), (None, 0));
+        addresses.hold(peer(1));
+        assert_ne!(
+            addresses.source_of(peer(1), 0),
+            source,
+            "ids are not used again"
+        );
+    }
+
+    /// The peers of an endpoint that is closed keep their names, however many they are, until
+    /// others have followed; endpoints that come and go leave no more behind than that.
+    #[test]
+    fn senders_of_closed_endpoints_are_forgotten_in_time() {
+        let addresses = SourceAddresses::default();
+        let many = 2 * RDM_STRANGERS_MAX;
+        let sources: Vec<_> = (0..many)
+            .map(|number| {
+                addresses.hold(peer(number));
+                addresses.source_of(peer(number), 0)
+            })
+            .collect();
+        addresses.release_later((0..many).map(peer));
+        assert!(sources.iter().all(|it| addresses.get(*it).is_some()));
+        for number in 0..10 * RDM_STRANGERS_MAX {
+            addresses.hold(peer(number % (1 << 16)));
+            addresses.source_of(peer(number % (1 << 16)), 0);
+            addresses.release_later([peer(number % (1 << 16))].into_iter());
+            assert!(addresses.len() <= many);
+        }
+        assert_eq!(addresses.len(), RDM_STRANGERS_MAX);
+        assert_eq!(addresses.lock().by_address.len(), RDM_STRANGERS_MAX);
     }
 }

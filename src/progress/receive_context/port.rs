@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::buf::{AccessError, Payload, try_copied};
-use crate::error::{Error, Phase};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, ConnectionId, MatchedReceive,
     OpKey, ReceivedMessage, Receives, SharedMatcher,
@@ -239,6 +239,11 @@ impl ContextState {
             &mut dyn FnMut(OpKey) -> bool,
         ) -> ArrivalOutcome<MatchedReceive>,
     ) -> ArrivalOutcome<MatchedReceive> {
+        // A message that no receive can take any more is not taken in: its sender would count it
+        // as delivered. (A context that was closed has no endpoint any more.)
+        if (self.closed.as_ref()).is_some_and(|it| it.kind() == ErrorKind::DriverGone) {
+            return ArrivalOutcome::Stalled;
+        }
         let (receives, driver) = (&mut self.receives, self.driver.as_ref());
         begin(&mut self.matcher, &mut |key| {
             reserve_after(receives, driver, key)

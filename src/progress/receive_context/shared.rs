@@ -2,14 +2,15 @@
 //! context's entry in an engine, whose driver keeps the time limits.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, PeerAddr};
 use crate::limits::RDM_UNPIN_MIN;
+use crate::mr::AuthSecret;
 use crate::progress::budget::Budget;
 use crate::progress::engine::Engine;
 use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
@@ -38,6 +39,8 @@ pub(crate) struct SharedContext {
     timers: Lock<PortTimers>,
     closing: AtomicBool,
     pinned: Lock<PinnedPeers>,
+    /// The authorization key of the connectionless endpoints, which the first of them has set.
+    auth_key: OnceLock<Option<AuthSecret>>,
 }
 
 /// The peers from which the application has asked for receives. Their source ids are kept while the
@@ -66,6 +69,7 @@ impl SharedContext {
                 peers: BTreeSet::new(),
                 unpin_at: RDM_UNPIN_MIN,
             }),
+            auth_key: OnceLock::new(),
         });
         context.receives.set_waker(&context.waker);
         let pollable: Arc<dyn Pollable> = Arc::clone(&context) as _;
@@ -80,6 +84,17 @@ impl SharedContext {
     /// The limit for long messages of all connections that share the receives.
     pub(crate) fn long_messages(&self) -> LongMessages {
         self.long_messages
+    }
+
+    /// Checks that a connectionless endpoint has the authorization key of the others. With
+    /// different keys, the source of a message would not say which one its sender has proven.
+    pub(crate) fn check_key(&self, key: Option<&AuthSecret>) -> Result<()> {
+        let of_others = self.auth_key.get_or_init(|| key.cloned());
+        if of_others.as_ref() == key {
+            return Ok(());
+        }
+        let what = "receive_context: its endpoints have another authorization key";
+        Err(Error::new(ErrorKind::InvalidArgument, what))
     }
 
     /// Returns the source id of this peer at all endpoints that share the receives. The id stays

@@ -114,7 +114,8 @@ impl ContextState {
                 true => "the completion queue that the receive reports to is full".to_owned(),
                 false => format!(
                     "the endpoint's receive context is full: {} of {} receives are posted, and {} \
-                     wait; await one, or open the endpoint with a larger receive_size",
+                     wait; await one, or open the endpoint with a larger receive_size (a shared \
+                     context: size)",
                     self.matcher.posted_len(),
                     self.size,
                     self.backlog.len()

@@ -103,8 +103,9 @@ pub(crate) enum Command {
         peer: PeerAddr,
         attempt: AttemptId,
     },
-    /// Dial the peer's address by a second connection, which does not use the port of the first one,
-    /// and report the result by [`Peers::handle_verified`] or [`Peers::handle_verification_failed`].
+    /// Dial the peer's address by a second connection, which does not use the port of the first
+    /// one, and report the result by [`Peers::handle_verified`] or
+    /// [`Peers::handle_verification_failed`].
     Verify {
         peer: PeerAddr,
         attempt: AttemptId,

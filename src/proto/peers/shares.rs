@@ -4,9 +4,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-/// A table that strangers may fill. Of two entries, the one with the lower number is the older. When
-/// there are too many entries, the oldest entry of the host with the most entries is evicted: a host
-/// that adds many entries loses its own, and other hosts lose none.
+/// A table that strangers may fill. Of two entries, the one with the lower number is the older.
+/// When there are too many entries, the oldest entry of the host with the most entries is evicted:
+/// a host that adds many entries loses its own, and other hosts lose none.
 #[derive(Debug)]
 pub(crate) struct HostShares<Id, Host> {
     max: usize,

@@ -162,8 +162,8 @@ impl Peers {
     }
 
     /// Handles a failed verification. `incarnation`: the listener at the peer's address has
-    /// rejected the dial and reported this incarnation; `None`: it has reported none. Without a key, the reject proves as much as
-    /// a connection does.
+    /// rejected the dial and reported this incarnation; `None`: it has reported none. Without a
+    /// key, the reject proves as much as a connection does.
     pub(crate) fn handle_verification_failed(
         &mut self,
         at: PeerAddr,
