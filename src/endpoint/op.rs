@@ -220,15 +220,16 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
         let mut stale = None; // Dropped with nothing borrowed.
         let ended = |cx: &mut std::task::Context<'_>| {
             let ended = awaited.poll(cx.waker(), &mut stale);
-            ended.map(|op| into_output(op, handle))
+            ended.map(|_| ())
         };
-        let result = ready!(match handle.readers_drive() {
+        ready!(match handle.readers_drive() {
             None => waiter.poll(cx, ended),
             Some(list) => waiter.poll_reading(list, cx, ended),
         });
         budget.made_progress();
-        self.finished = true;
-        Poll::Ready(result)
+        this.finished = true;
+        let ended = awaited.poll(cx.waker(), &mut stale);
+        ended.map(|op| into_output(op, handle))
     }
 }
 
