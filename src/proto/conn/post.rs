@@ -20,43 +20,32 @@ impl<T> Connection<T> {
     #[inline]
     pub(crate) fn post(
         &mut self,
-        operation: OwnedRecord<Operation<T>>,
+        mut operation: OwnedRecord<Operation<T>>,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Box<RefusedPost<T>>> {
-        // 1. Enter the record, which stays in the table until its result has been delivered.
-        let key = self.ops.insert(operation);
-        let Some(op) = self.ops.get(key) else {
-            unreachable!("it was just entered");
-        };
-        // 2. Check the operation and the state of the connection.
-        let is_receive = op.is_receive();
-        if let Err(error) = self.check_post(op) {
-            return self.post_not_open(key, error, host);
+        // 1. Check the operation and the state of the connection.
+        let is_receive = operation.is_receive();
+        if let Err(error) = self.check_post(&operation) {
+            return self.post_not_open(operation, error, host);
         }
-        // 3. Take a place in the context, and reserve a completion slot.
+        // 2. Take a place in the context, and reserve a completion slot.
         let context = match &mut self.side {
             ReceiveSide::Own(own) if is_receive => &mut own.context,
             _ => &mut self.tx_context,
         };
         let is_free = context.used < context.size && context.backlog.is_empty();
-        let op = self.ops.get_mut(key).expect("as above");
-        if is_free && host.reserve(op) {
-            self.admit(key, host);
-        } else if op.options.wait {
-            context.backlog.push_back(key);
-        } else {
-            let error = self.full(is_receive);
-            return Err(self.refuse(key, error));
+        let is_admitted = is_free && host.reserve(&mut operation);
+        if !is_admitted && !operation.options.wait {
+            return Err(RefusedPost::new(self.full(is_receive), operation));
+        }
+        // 3. Enter the record, which stays in the table until its result has been delivered.
+        let key = self.ops.insert(operation);
+        match is_admitted {
+            true => self.admit(key, host),
+            false => context.backlog.push_back(key),
         }
         self.invariants();
         Ok(key)
-    }
-
-    /// Removes an operation that is not admitted, and returns its record.
-    #[cold]
-    fn refuse(&mut self, key: OpKey, error: Error) -> Box<RefusedPost<T>> {
-        let operation = self.ops.remove(key);
-        RefusedPost::new(error, operation.expect("it is refused once"))
     }
 
     /// Admits a message whose bytes are copied, or refuses it with Again if its context is full.
@@ -159,46 +148,35 @@ impl<T> Connection<T> {
     #[cold]
     fn post_not_open(
         &mut self,
-        key: OpKey,
+        mut operation: OwnedRecord<Operation<T>>,
         error: Error,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Box<RefusedPost<T>>> {
-        let op = self.ops.get_mut(key).expect("it was just entered");
         let ReceiveSide::Own(own) = &mut self.side else {
-            return Err(self.refuse(key, error));
+            return Err(RefusedPost::new(error, operation));
         };
         // The waiting receives get the first messages.
         let waiting = own.context.backlog.len();
-        if !(op.is_receive() && own.matcher.unexpected_len() > waiting) {
-            return Err(self.refuse(key, error));
+        if !(operation.is_receive() && own.matcher.unexpected_len() > waiting) {
+            return Err(RefusedPost::new(error, operation));
         }
-        if waiting > 0 || !host.reserve(op) {
-            if op.options.wait && !own.context.ignores_backlog {
+        if waiting > 0 || !host.reserve(&mut operation) {
+            if operation.options.wait && !own.context.ignores_backlog {
+                let key = self.ops.insert(operation);
                 own.context.backlog.push_back(key);
                 return Ok(key);
             }
             let error = Error::new(ErrorKind::Again, "the completion queue is full");
-            return Err(self.refuse(key, error));
+            return Err(RefusedPost::new(error, operation));
         }
-        op.phase = Phase::Queued;
+        operation.phase = Phase::Queued;
         own.context.used += 1;
+        let key = self.ops.insert(operation);
         let unexpected = own.matcher.take_unexpected().expect("seen above");
         if let Some(mut own) = self.own_view() {
             own.give(key, unexpected);
         }
         Ok(key)
-    }
-
-    /// Posts a receive, or gives it the oldest unexpected message.
-    #[inline]
-    fn match_receive(&mut self, key: OpKey, host: &mut impl Host<T>) {
-        if let Some(own) = self.own_mut()
-            && let Some(message) = own.matcher.post(key)
-            && let Some(mut own) = self.own_view()
-        {
-            own.give(key, message);
-        }
-        self.resume(host);
     }
 
     /// True if an unexpected message waits.
@@ -336,8 +314,13 @@ impl<T> Connection<T> {
             op.phase = Phase::Queued;
             if let Some(own) = self.own_mut() {
                 own.context.used += 1;
+                if let Some(message) = own.matcher.post(key)
+                    && let Some(mut own) = self.own_view()
+                {
+                    own.give(key, message);
+                }
             }
-            return self.match_receive(key, host);
+            return self.resume(host);
         }
         if op.is_atomic() && !may_have_atomics {
             // The operation waited for a place until the connection was up.
