@@ -193,9 +193,11 @@ impl LivenessMachine {
         self.interval == ProbeInterval::Active && self.state != LivenessState::Suspended
     }
 
-    /// Returns true if no outstanding operation can need more heartbeats than there are.
-    pub(super) fn is_watched_enough(&self) -> bool {
-        self.is_active() || self.config.is_off()
+    /// Returns true if operations that need heartbeats at this interval need no more than there
+    /// are.
+    pub(super) fn is_watched_enough(&self, interval: ProbeInterval) -> bool {
+        let is_watched = self.state != LivenessState::Suspended && self.interval >= interval;
+        is_watched || self.config.is_off()
     }
 
     /// Returns the number of intervals in which a probe was not answered.

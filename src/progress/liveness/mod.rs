@@ -86,7 +86,11 @@ impl Port {
     /// frame.
     pub(super) fn watch_peer(&self, state: &mut PortState) {
         // The common case first: nothing changes.
-        if !state.liveness.machine.is_watched_enough()
+        let most = match state.machine.awaits_peer() {
+            true => ProbeInterval::Active,
+            false => ProbeInterval::Idle,
+        };
+        if !state.liveness.machine.is_watched_enough(most)
             && is_up(state)
             && let Some(interval) = outstanding(state)
         {

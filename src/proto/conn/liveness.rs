@@ -43,13 +43,14 @@ impl<T> Connection<T> {
     /// True while progress depends on the peer: the peer has to take or answer something that this
     /// side sent, or to finish a frame that has begun. A receive without a message does not count.
     pub(crate) fn awaits_peer(&self) -> bool {
-        let is_receiving = match &self.rx {
+        let is_receiving = || match &self.rx {
+            ReceiveState::Header if self.is_at_boundary() => false,
             // A collected message takes its receive only when it is complete.
             ReceiveState::Collecting { .. } => true,
             ReceiveState::Payload(transfer) if transfer.is_for_receive() => true,
-            _ => self.ops.len() > 0 && !self.is_at_boundary(),
+            _ => self.ops.len() > 0,
         };
-        self.is_sending() || is_receiving || self.awaits_data()
+        self.is_sending() || is_receiving() || self.awaits_data()
     }
 
     /// True while an operation that this side transmits has not ended.
