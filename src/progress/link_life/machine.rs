@@ -71,10 +71,9 @@ pub(super) struct LinkInputs {
     /// True while the connection is being established: a fault only gives up the attempt.
     pub(super) is_attempt: bool,
     pub(super) has_fault: bool,
-    /// True if the peer takes part in an exchange of CLOSE.
-    pub(super) knows_close: bool,
-    /// True if everything posted for transmission has been sent.
-    pub(super) is_drained: bool,
+    /// True if everything posted for transmission has been sent, to a peer that takes no part in an
+    /// exchange of CLOSE.
+    pub(super) is_flushed: bool,
     /// True if both CLOSEs have been sent.
     pub(super) is_close_exchanged: bool,
     /// True if the peer has ended its stream after both CLOSEs.
@@ -346,8 +345,7 @@ impl LinkLife {
     /// Waits until queued frames have been sent; with a peer that knows CLOSE, until CLOSE has been
     /// exchanged.
     fn tick_flushing(&mut self, now: Instant, is_late: bool, inputs: &LinkInputs) -> LinkAction {
-        let is_flushed = !inputs.is_up || !inputs.knows_close && inputs.is_drained;
-        if is_flushed || inputs.has_fault {
+        if !inputs.is_up || inputs.is_flushed || inputs.has_fault {
             return self.drain();
         }
         if inputs.is_close_exchanged {

@@ -26,6 +26,7 @@ use machine::{LinkAction, LinkInputs};
 pub(super) use machine::{LinkLife, LinkState};
 
 impl PortState {
+    #[inline]
     fn link_inputs(&self) -> LinkInputs {
         let machine = &self.machine;
         let lifecycle = machine.lifecycle();
@@ -38,8 +39,7 @@ impl PortState {
             is_up: lifecycle == Lifecycle::Connected,
             is_attempt: matches!(lifecycle, Lifecycle::Connecting | Lifecycle::Accepting),
             has_fault: machine.fault().is_some(),
-            knows_close: machine.knows_close(),
-            is_drained: machine.is_transmit_drained(),
+            is_flushed: !machine.knows_close() && machine.is_transmit_drained(),
             is_close_exchanged: machine.is_close_exchanged(),
             is_eof_in_order: machine.is_closed_in_order(),
             is_limit_exceeded: machine.is_ending_for_cause(),

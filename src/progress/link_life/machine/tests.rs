@@ -6,8 +6,7 @@ const NONE: LinkInputs = LinkInputs {
     is_up: false,
     is_attempt: false,
     has_fault: false,
-    knows_close: false,
-    is_drained: true,
+    is_flushed: true,
     is_close_exchanged: false,
     is_eof_in_order: false,
     is_limit_exceeded: false,
@@ -22,7 +21,7 @@ const NONE: LinkInputs = LinkInputs {
 /// A connection that is up, to a peer that knows CLOSE, and reads.
 const UP: LinkInputs = LinkInputs {
     is_up: true,
-    knows_close: true,
+    is_flushed: false,
     is_link_busy: true,
     is_receive_armed: true,
     has_link: true,
@@ -115,17 +114,11 @@ fn what_is_carried_over_begins_another_connection() {
 #[test]
 fn a_plain_peer_is_lingered_for() {
     let now = Instant::now();
-    let plain = LinkInputs {
-        knows_close: false,
-        is_drained: false,
-        ..UP
-    };
     for ends_by in ["peer", "bytes", "time"] {
         let mut life = flushing(now);
-        assert_eq!(life.on_tick(now, &plain), LinkAction::None);
         let drained = LinkInputs {
-            is_drained: true,
-            ..plain
+            is_flushed: true,
+            ..UP
         };
         assert_eq!(life.on_tick(now, &drained), LinkAction::TakeBack);
         let ended = drain(&mut life, now, drained);
@@ -257,7 +250,8 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
         let mut now = Instant::now();
         let mut life = LinkLife::new();
         let mut inputs = UP;
-        inputs.knows_close = below(2) == 0;
+        let knows_close = below(2) == 0;
+        inputs.is_flushed = !knows_close;
         (inputs.is_up, inputs.is_attempt) = (below(3) > 0, below(2) == 0);
         inputs.is_attempt &= !inputs.is_up;
         let mut ended = 0;
@@ -267,8 +261,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
             let trace = format!("seed {seed}, step {step}: {life:?}, {inputs:?}");
             // An event of the connection.
             match below(13) {
-                0 => inputs.is_drained = true,
-                1 if inputs.is_up && inputs.knows_close => inputs.is_close_exchanged = true,
+                1 if inputs.is_up && knows_close => inputs.is_close_exchanged = true,
                 2 if inputs.is_close_exchanged => inputs.is_eof_in_order = true,
                 3 if below(6) == 0 => inputs.has_fault = true,
                 4 if below(4) == 0 => inputs.is_limit_exceeded = true,
@@ -310,7 +303,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
                         inputs = LinkInputs {
                             is_attempt: true,
                             is_up: false,
-                            knows_close: inputs.knows_close,
+                            is_flushed: !knows_close,
                             ..UP
                         };
                         finished = 0;
