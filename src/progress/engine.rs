@@ -327,8 +327,10 @@ impl Engine {
 }
 
 /// Moves all elements of `from` to the end of `into`, which is mostly empty.
+#[inline]
 pub(super) fn append<T>(into: &mut VecDeque<T>, from: &mut VecDeque<T>) {
     match into.is_empty() {
+        _ if from.is_empty() => {}
         true => std::mem::swap(into, from),
         false => into.append(from),
     }
