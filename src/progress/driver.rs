@@ -26,6 +26,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -37,7 +38,7 @@ use crate::transport::{Backend, Clock};
 
 use super::blocking_turns::{BlockingTurns, TurnOutcome};
 use super::budget::Budget;
-use super::engine::{DriverCounts, Engine, append};
+use super::engine::{Engine, append};
 use super::liveness::{HeartbeatTimer, NextHeartbeat, PeerLiveness};
 use super::pollable::{NextTurn, Pollable, TurnResult};
 use super::spin::SpinState;
@@ -74,7 +75,6 @@ pub(super) struct Driver {
     is_manual: bool,
     /// True if anything has moved since the last call of [`ProgressTask::has_moved`].
     moved: bool,
-    counts: DriverCounts,
 }
 
 /// Result of spinning within a poll.
@@ -111,7 +111,6 @@ impl Driver {
             polled: None,
             blocking_turns: BlockingTurns::default(),
             moved: false,
-            counts: DriverCounts::default(),
         }
     }
 
@@ -166,16 +165,18 @@ impl Driver {
         };
         budget.tick(ended);
         let took = ended.saturating_duration_since(now).as_nanos() as u64; // Up to 585 years.
-        self.counts.turn_time += took;
-        self.counts.longest_turn = self.counts.longest_turn.max(took);
+        let counts = &self.engine.counts;
+        add(&counts.turn_time, took);
+        let longest = counts.longest_turn.load(Ordering::Relaxed).max(took);
+        counts.longest_turn.store(longest, Ordering::Relaxed);
         self.turned(key, port, turned);
         ended
     }
 
     /// Applies the result of a turn: its alarms, and when the port's next turn is.
     fn turned(&mut self, key: Key, port: &dyn Pollable, turned: TurnResult) {
-        self.counts.turns += 1;
-        self.counts.completions += turned.completions;
+        add(&self.engine.counts.turns, 1);
+        add(&self.engine.counts.completions, turned.completions);
         if let Some(at) = turned.stale_alarm {
             self.alarms.remove(&(at, key));
         }
@@ -340,9 +341,7 @@ impl Driver {
     fn try_park(&self, cx: &Context<'_>) -> bool {
         self.ready.is_empty()
             && self.requeued.is_empty()
-            && self
-                .engine
-                .try_park(cx.waker(), self.stopping, &self.counts)
+            && self.engine.try_park(cx.waker(), self.stopping)
             && self.engine.transport.try_park(cx.waker())
     }
 
@@ -448,7 +447,7 @@ impl Future for Driver {
         let mut now = this.clock.now();
         let mut budget = Budget::of_poll(now);
         let mut active = false;
-        this.counts.wakes += 1;
+        add(&this.engine.counts.wakes, 1);
         if this.is_ring {
             this.engine.driver_is_awake();
         }
@@ -470,7 +469,7 @@ impl Future for Driver {
             }
             // 2. Ports that have become ready come before ports that spent the last budget.
             this.engine
-                .take_ready(&mut this.ready, &mut this.new_heartbeats, &this.counts);
+                .take_ready(&mut this.ready, &mut this.new_heartbeats);
             append(&mut this.ready, &mut this.requeued);
             if this.engine.copies_block() && !this.finish_blocking_turns(&mut budget) {
                 this.lost = Some(Engine::gone_error());
@@ -522,7 +521,6 @@ impl ProgressTask for Driver {
             && let Some(turned) = self.try_turn(now, key, &*port, &mut Budget::of_poll(now))
         {
             self.moved = true;
-            self.engine.publish_counts(&self.counts);
             // Count what the turn leaves to the driver as due.
             is_due |= turned.next != NextTurn::WhenWoken || turned.alarm.is_some();
         }
@@ -559,6 +557,11 @@ impl Drop for Driver {
         engine.transport.shutdown();
         caught(|| engine.report_end());
     }
+}
+
+/// Adds to a count that only the driver changes.
+fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
 /// Runs one step of the driver's end. Whatever made the driver panic (a waker, a subscriber, the

@@ -53,6 +53,7 @@ pub(crate) struct Engine {
     incarnation: u64,
     pub(super) ports: Mutex<Slab<Arc<dyn Pollable>>>,
     pub(super) ready: Arc<ReadyList>,
+    pub(super) counts: DriverCounts,
     stopping: AtomicBool,
     /// The reason why nothing makes progress any more, once the driver has ended.
     gone: OnceLock<Error>,
@@ -71,15 +72,15 @@ pub(crate) struct Engine {
     ports_opened: AtomicU64,
 }
 
-/// Counts kept by the driver, published when it takes from the ready list.
-#[derive(Clone, Copy, Debug, Default)]
+/// Counts kept by the driver, which alone changes them.
+#[derive(Debug, Default)]
 pub(super) struct DriverCounts {
-    pub(super) wakes: u64,
-    pub(super) turns: u64,
-    pub(super) completions: u64,
+    pub(super) wakes: AtomicU64,
+    pub(super) turns: AtomicU64,
+    pub(super) completions: AtomicU64,
     /// In nanoseconds.
-    pub(super) turn_time: u64,
-    pub(super) longest_turn: u64,
+    pub(super) turn_time: AtomicU64,
+    pub(super) longest_turn: AtomicU64,
 }
 
 impl Engine {
@@ -97,6 +98,7 @@ impl Engine {
             span: config.span,
             ports: Mutex::new(Slab::new()),
             ready: Arc::default(),
+            counts: DriverCounts::default(),
             stopping: AtomicBool::new(false),
             gone: OnceLock::new(),
             gone_waiters: Mutex::default(),
@@ -121,13 +123,13 @@ impl Engine {
 
     pub(crate) fn stats(&self) -> DriverStats {
         let ports = self.lock_ports().len();
-        let counts = self.ready.lock().counts;
+        let counted = |count: &AtomicU64| count.load(Ordering::Relaxed);
         DriverStats {
-            wakes: counts.wakes,
-            turns: counts.turns,
-            completions: counts.completions,
-            turn_time: Duration::from_nanos(counts.turn_time),
-            longest_turn: Duration::from_nanos(counts.longest_turn),
+            wakes: counted(&self.counts.wakes),
+            turns: counted(&self.counts.turns),
+            completions: counted(&self.counts.completions),
+            turn_time: Duration::from_nanos(counted(&self.counts.turn_time)),
+            longest_turn: Duration::from_nanos(counted(&self.counts.longest_turn)),
             ports,
         }
     }
@@ -264,22 +266,11 @@ impl Engine {
     /// Moves the ports that are ready now to the end of `into`, and those that asked for heartbeats
     /// to the end of `heartbeats`. Forgets the driver's waker: the driver is awake, and calls this
     /// again before it parks.
-    pub(super) fn take_ready(
-        &self,
-        into: &mut VecDeque<Key>,
-        heartbeats: &mut VecDeque<Key>,
-        counts: &DriverCounts,
-    ) {
+    pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, heartbeats: &mut VecDeque<Key>) {
         let mut ready = self.ready.lock();
-        ready.counts = *counts;
         append(into, &mut ready.ports);
         append(heartbeats, &mut ready.new_heartbeats);
         ready.driver = None;
-    }
-
-    /// Publishes counts of the driver that changed since it last took from the ready list.
-    pub(super) fn publish_counts(&self, counts: &DriverCounts) {
-        self.ready.lock().counts = *counts;
     }
 
     /// Notes that copies of device memory may block from now on: blocking threads run the turns.
@@ -305,15 +296,9 @@ impl Engine {
 
     /// Registers the driver's waker, unless a port is ready. Returns true if the driver has nothing
     /// to do. `knows_of_stop`: the driver knows already that the engine stops.
-    pub(super) fn try_park(
-        &self,
-        driver: &Waker,
-        knows_of_stop: bool,
-        counts: &DriverCounts,
-    ) -> bool {
+    pub(super) fn try_park(&self, driver: &Waker, knows_of_stop: bool) -> bool {
         {
             let mut ready = self.ready.lock();
-            ready.counts = *counts;
             let is_due = !ready.ports.is_empty() || !ready.turned.is_empty();
             if is_due || !ready.new_heartbeats.is_empty() {
                 return false;

@@ -8,7 +8,6 @@ use std::task::Waker;
 use crate::slab::Key;
 
 use super::blocking_turns::TurnOutcome;
-use super::engine::DriverCounts;
 
 #[derive(Default)]
 pub(super) struct ReadyList(Mutex<ReadyState>);
@@ -21,8 +20,6 @@ pub(super) struct ReadyState {
     /// Blocking turns that have ended.
     pub(super) turned: Vec<(Key, TurnOutcome)>,
     pub(super) driver: Option<Waker>,
-    /// The driver's counts when it last took from this list.
-    pub(super) counts: DriverCounts,
 }
 
 impl ReadyList {
