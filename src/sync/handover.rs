@@ -234,10 +234,13 @@ impl<V> Drop for OwnedRecord<V> {
             let node = self.node.as_ref();
             node.record.with_mut(|at| (*at).assume_init_drop());
         }
-        match self.word().swap(OWNER_DROPPED, Ordering::AcqRel) {
+        // Once the other side has gone, nothing else changes the word.
+        let has_gone = |word| matches!(word, DETACHED | ABANDONED);
+        if has_gone(self.word().load(Ordering::Acquire))
+            || has_gone(self.word().swap(OWNER_DROPPED, Ordering::AcqRel))
+        {
             // SAFETY: the other side has gone.
-            DETACHED | ABANDONED => unsafe { free(self.node) },
-            _ => {}
+            unsafe { free(self.node) }
         }
     }
 }
@@ -356,7 +359,13 @@ impl<V> AwaitedRecord<V> {
         let node = self.node;
         mem::forget(self);
         // SAFETY: the node lives until the word says that this side has gone.
-        match unsafe { node.as_ref() }.word.swap(to, Ordering::AcqRel) {
+        let word = unsafe { &node.as_ref().word };
+        // Once the record has ended, nothing else changes the word.
+        let was = match word.load(Ordering::Acquire) {
+            ENDED => ENDED,
+            _ => word.swap(to, Ordering::AcqRel),
+        };
+        match was {
             ENDED => {
                 let held = OwnedRecord {
                     node,
