@@ -111,7 +111,7 @@ impl<V> OwnedRecord<V> {
         (held, awaited)
     }
 
-    #[inline]
+    #[inline(always)]
     fn with_word(record: V, word: usize) -> Self {
         let at = take_memory::<RecordNode<V>>();
         let node = RecordNode {
