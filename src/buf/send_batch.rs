@@ -220,8 +220,8 @@ pub(crate) struct FrameStep {
     pub(crate) token: u64,
     /// Number of further bytes of it that have gone out.
     pub(crate) bytes: usize,
-    /// Its payload, if all of it has gone out and it has left the batch.
-    pub(crate) payload: Option<Payload>,
+    /// True if all of it has gone out.
+    pub(crate) is_gone: bool,
 }
 
 /// Frames to be sent in this order, by as few system calls as possible. The link owns the batch
@@ -344,32 +344,33 @@ impl SendBatch {
     }
 
     /// Accounts for sent bytes of the first frame, at most `left`, and subtracts their number from
-    /// `left`. `None`: there is no frame.
+    /// `left`. `None`: there is no frame. A frame that has been sent is to be [taken](Self::pop).
     #[inline]
     pub(crate) fn advance(&mut self, left: &mut usize) -> Option<FrameStep> {
         let frame = self.frames.front_mut()?;
         let bytes = frame.remaining().min(*left);
         frame.sent += bytes;
         *left -= bytes;
-        let token = frame.token;
-        let is_gone = frame.remaining() == 0;
         Some(FrameStep {
-            token,
+            token: frame.token,
             bytes,
-            payload: if is_gone { self.pop() } else { None },
+            is_gone: frame.remaining() == 0,
         })
     }
 
     /// Accounts for sent bytes, and drops the frames of which all bytes have gone out.
     pub(crate) fn drop_sent(&mut self, mut count: usize) {
         while let Some(step) = self.advance(&mut count)
-            && step.payload.is_some()
-        {}
+            && step.is_gone
+        {
+            self.pop();
+        }
         assert_eq!(count, 0, "no more can be sent than was submitted");
     }
 
+    /// Takes the first frame out; returns its payload.
     #[inline]
-    fn pop(&mut self) -> Option<Payload> {
+    pub(crate) fn pop(&mut self) -> Option<Payload> {
         let frame = self.frames.pop_front()?;
         self.heads_at += frame.head_len;
         if self.frames.is_empty() {

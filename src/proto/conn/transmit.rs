@@ -213,7 +213,7 @@ impl<T> Connection<T> {
             let FrameStep {
                 token,
                 bytes,
-                payload,
+                is_gone,
             } = step;
             let owner = FrameOwner::of(token);
             if let FrameOwner::Operation(_) | FrameOwner::Injected(_) = owner {
@@ -224,9 +224,10 @@ impl<T> Connection<T> {
                 let count = self.tx.injected_gone(bytes);
                 self.injected_ended(count);
             }
-            let Some(payload) = payload else {
+            if !is_gone {
                 break;
-            };
+            }
+            let Some(payload) = batch.pop() else { break };
             // 2. The operation gets its memory back, and completes if it awaits no answer.
             match owner {
                 FrameOwner::Operation(key) => self.frame_sent(key, payload),
