@@ -243,10 +243,8 @@ impl<T> Ring<T> {
 
     /// Takes the first entry, if there is one and no peek holds it.
     pub(crate) fn try_pop(&self) -> Option<T> {
-        self.pop().or_else(|| {
-            self.shared.driven.turn();
-            self.pop()
-        })
+        self.pop()
+            .or_else(|| self.shared.driven.turn().then(|| self.pop())?)
     }
 
     fn pop(&self) -> Option<T> {
@@ -257,10 +255,7 @@ impl<T> Ring<T> {
     /// Moves up to `max` entries to the end of `into` and returns how many.
     pub(crate) fn try_pop_batch(&self, into: &mut Vec<T>, max: usize) -> usize {
         match self.pop_batch(into, max) {
-            0 if max > 0 => {
-                self.shared.driven.turn();
-                self.pop_batch(into, max)
-            }
+            0 if max > 0 && self.shared.driven.turn() => self.pop_batch(into, max),
             count => count,
         }
     }

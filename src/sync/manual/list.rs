@@ -75,13 +75,14 @@ impl ProgressList {
         self.version.store(version, Ordering::Release);
     }
 
-    /// Runs one turn of each progress on the list, for a reader that does not wait.
+    /// Runs one turn of each progress on the list, for a reader that does not wait. Returns false
+    /// if there is none.
     #[inline]
-    pub(crate) fn turn(&self) {
-        if self.version() != 0 {
-            for progress in self.all() {
-                progress.turn();
-            }
+    pub(crate) fn turn(&self) -> bool {
+        let has_any = self.version() != 0;
+        if has_any {
+            self.all().iter().for_each(|it| _ = it.turn());
         }
+        has_any
     }
 }
