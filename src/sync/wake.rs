@@ -158,6 +158,9 @@ impl Waiters {
 
     /// Moves all wakers to `wakes`.
     pub(crate) fn take_all(&mut self, wakes: &mut WakeList) {
+        if self.list.is_empty() {
+            return; // Mostly no one waits.
+        }
         self.once.clear();
         for (_, waker) in self.list.drain(..) {
             wakes.push(waker);
