@@ -488,7 +488,9 @@ impl Payload {
         match self.parts {
             Parts::None | Parts::Zeros => SmallVec::new(),
             Parts::OnArrival(arrival) => arrival.memory.into_iter().filter_map(buffer).collect(),
-            Parts::One(memory) => buffer(memory).into_iter().collect(),
+            Parts::One(memory) => {
+                buffer(memory).map_or_else(SmallVec::new, |one| SmallVec::from_buf([one]))
+            }
             Parts::Many(parts) => parts.into_iter().filter_map(buffer).collect(),
         }
     }

@@ -244,7 +244,7 @@ impl<T> Ring<T> {
     /// Takes the first entry, if there is one and no peek holds it.
     pub(crate) fn try_pop(&self) -> Option<T> {
         self.pop()
-            .or_else(|| self.shared.driven.turn().then(|| self.pop())?)
+            .or_else(|| self.shared.driven.turn().then(|| self.pop()).flatten())
     }
 
     fn pop(&self) -> Option<T> {
