@@ -51,10 +51,7 @@ pub(super) struct Driver {
     /// Ports that spent the budget in their last turn. Ports that became ready meanwhile come
     /// first.
     requeued: VecDeque<Key>,
-    /// Times at which ports must have a turn.
-    alarms: BTreeSet<(Instant, Key)>,
-    /// Times at which ports have their next heartbeat.
-    heartbeats: BTreeSet<(Instant, Key)>,
+    timers: BTreeSet<(Instant, Key, TimerKind)>,
     /// Ports that asked for heartbeats and have not had one since.
     new_heartbeats: VecDeque<Key>,
     heartbeat_timer: HeartbeatTimer,
@@ -75,6 +72,14 @@ pub(super) struct Driver {
     is_manual: bool,
     /// True if anything has moved since the last call of [`ProgressTask::has_moved`].
     moved: bool,
+}
+
+/// What is due for a port at a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum TimerKind {
+    /// The port must have a turn.
+    Alarm,
+    Heartbeat,
 }
 
 /// Result of spinning within a poll.
@@ -101,8 +106,7 @@ impl Driver {
             clock,
             ready: VecDeque::new(),
             requeued: VecDeque::new(),
-            alarms: BTreeSet::new(),
-            heartbeats: BTreeSet::new(),
+            timers: BTreeSet::new(),
             new_heartbeats: VecDeque::new(),
             peer_liveness: PeerLiveness::default(),
             stopping: false,
@@ -178,10 +182,10 @@ impl Driver {
         add(&self.engine.counts.turns, 1);
         add(&self.engine.counts.completions, turned.completions);
         if let Some(at) = turned.stale_alarm {
-            self.alarms.remove(&(at, key));
+            self.timers.remove(&(at, key, TimerKind::Alarm));
         }
         if let Some(at) = turned.alarm {
-            self.alarms.insert((at, key));
+            self.timers.insert((at, key, TimerKind::Alarm));
         }
         match turned.next {
             NextTurn::WhenWoken => {}
@@ -195,7 +199,7 @@ impl Driver {
 
     fn remove_heartbeat(&mut self, key: Key, port: &dyn Pollable) {
         if let Some(at) = port.next_heartbeat() {
-            self.heartbeats.remove(&(at, key));
+            self.timers.remove(&(at, key, TimerKind::Heartbeat));
         }
     }
 
@@ -244,7 +248,8 @@ impl Driver {
             match port.heartbeat(now, self.heartbeat_timer, peers, had_turn) {
                 NextHeartbeat::AfterTurn => self.turn(key, budget),
                 NextHeartbeat::At(next) => {
-                    self.heartbeats.extend(next.map(|at| (at, key)));
+                    let next = next.map(|at| (at, key, TimerKind::Heartbeat));
+                    self.timers.extend(next);
                     return;
                 }
             }
@@ -316,8 +321,7 @@ impl Driver {
     fn fire_timers(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let mut budget = None;
         loop {
-            let (alarm, heartbeat) = (self.alarms.first(), self.heartbeats.first());
-            let Some(&(at, key)) = alarm.into_iter().chain(heartbeat).min() else {
+            let Some(&(at, key, kind)) = self.timers.first() else {
                 return false;
             };
             if self.clock.poll_deadline(at, now, cx).is_pending() {
@@ -327,11 +331,10 @@ impl Driver {
             if budget.is_spent() {
                 return true;
             }
-            if self.alarms.remove(&(at, key)) {
-                self.turn(key, budget);
-            } else {
-                self.heartbeats.remove(&(at, key));
-                self.heartbeat(key, false, budget);
+            self.timers.pop_first();
+            match kind {
+                TimerKind::Alarm => self.turn(key, budget),
+                TimerKind::Heartbeat => self.heartbeat(key, false, budget),
             }
         }
     }
@@ -524,8 +527,7 @@ impl ProgressTask for Driver {
             // Count what the turn leaves to the driver as due.
             is_due |= turned.next != NextTurn::WhenWoken || turned.alarm.is_some();
         }
-        let timers = [self.alarms.first(), self.heartbeats.first()];
-        is_due || timers.into_iter().flatten().any(|(at, _)| *at <= now)
+        is_due || self.timers.first().is_some_and(|(at, ..)| *at <= now)
     }
 
     fn has_moved(&mut self) -> bool {
