@@ -52,6 +52,7 @@ impl<V> Deadlines<V> {
     }
 
     /// Turns posted time limits into deadlines: they begin to run now.
+    #[inline]
     pub(super) fn start(&mut self, now: Instant, is_there: impl Fn(OpKey, &V) -> bool) {
         let Some(times) = self.0.as_deref_mut() else {
             return;
@@ -71,6 +72,7 @@ impl<V> Deadlines<V> {
     }
 
     /// The earliest deadline.
+    #[inline]
     pub(super) fn first(&self) -> Option<Instant> {
         let first = self.0.as_ref()?.kept.first_key_value();
         first.map(|((at, _), _)| *at)
@@ -82,6 +84,7 @@ impl<V> Deadlines<V> {
         times.map_or(0, |times| times.kept.len() + times.fresh.len())
     }
 
+    #[inline]
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(OpKey, V)> {
         if self.first()? > now {
             return None;

@@ -40,6 +40,7 @@ impl Fences {
     }
 
     /// Notes that the operation with this number has ended.
+    #[inline]
     pub(super) fn ended(&mut self, number: u64) {
         let at = self.waiting.partition_point(|fence| fence.number <= number);
         let stretch = match self.waiting.get_mut(at) {
@@ -74,6 +75,7 @@ impl Fences {
     }
 
     /// Notes that the frame with this number went out, or was withdrawn.
+    #[inline]
     pub(super) fn gone(&mut self, number: u64) {
         if self.waiting.is_empty() {
             return;

@@ -294,8 +294,8 @@ impl Tx {
     /// True if fewer than [`ACKS_WAITING_MAX`] acks are queued, at least one, and no other frame.
     #[inline]
     pub(super) fn owes_few_acks(&self) -> bool {
-        let acks = self.queued_acks();
-        acks.is_some_and(|acks| (1..ACKS_WAITING_MAX).contains(&acks))
+        let are_few = |acks| (1..ACKS_WAITING_MAX).contains(&acks);
+        !self.control.is_empty() && self.queued_acks().is_some_and(are_few)
     }
 
     /// Returns the number of frames that the queued acks acknowledge; `None` if any other frame is
