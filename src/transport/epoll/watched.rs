@@ -122,7 +122,10 @@ impl PolledState {
             "a socket is polled by one all its life"
         );
         let awaited = awaited(direction.bit());
-        let seen = self.readiness.fetch_or(awaited, Ordering::AcqRel);
+        // The bit stays set until an edge clears it: mostly nothing changes.
+        let add = |word: u32| (word & awaited == 0).then_some(word | awaited);
+        let added = (self.readiness).fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        let (Ok(seen) | Err(seen)) = added;
         (seen & direction.bit() != 0).then_some(seen)
     }
 }
