@@ -209,7 +209,7 @@ impl Payload {
     }
 
     /// As [`copy_in`](Self::copy_in), from any source.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn copy_in_from(
         &mut self,
         offset: usize,
