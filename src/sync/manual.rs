@@ -608,6 +608,11 @@ fn drive_until(
 ) {
     // A waker that wakes no task cannot be asked: a caller with such a waker polls again by itself.
     let waker = Some(cx.waker()).filter(|waker| !waker.will_wake(Waker::noop()));
+    // A result that is there when its future is first polled needs no waiter.
+    let is_first = places.iter().all(|it| it.place.is_none());
+    if is_first && is_ready(&mut Context::from_waker(NO_TASK)) {
+        return;
+    }
     let mut last = None;
     let mut ended = false;
     for place in &mut *places {

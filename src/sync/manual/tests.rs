@@ -389,8 +389,12 @@ fn what_is_abandoned_is_dropped_also_in_the_middle_of_a_turn() {
     let (driven, work) = progress();
     let mut waiter = ProgressWaiter::new(Some(&driven));
     let waker = Waker::from(Arc::clone(&task));
+    let mut asked = 0;
     let polled = waiter.poll(&mut Context::from_waker(&waker), |_| {
-        driven.abandon();
+        asked += 1;
+        if asked == 2 {
+            driven.abandon(); // The turn has begun.
+        }
         Poll::<()>::Pending
     });
     assert!(polled.is_pending() && work.dropped.load(Ordering::SeqCst));
