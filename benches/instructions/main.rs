@@ -57,7 +57,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 934,
+        most: 915,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.send_copied(&[0; 64]));
@@ -65,7 +65,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same of 1 KiB, which is not copied",
-        most: 1657,
+        most: 1613,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.send_long());
@@ -73,7 +73,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a tagged message of 64 B over RDM",
-        most: 1752,
+        most: 1704,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             repeat(|| connection.send(Some(steps::TAG)));
@@ -81,7 +81,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA write of 64 B, with its ack",
-        most: 2341,
+        most: 2309,
         run: || {
             let mut connection = SteppedConnection::new();
             let ack = steps::ack();
@@ -90,7 +90,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA read of 64 B",
-        most: 2772,
+        most: 2724,
         run: || {
             let mut connection = SteppedConnection::new();
             let response = steps::read_response();
@@ -99,7 +99,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "inject 32 messages of 64 B, send them together",
-        most: 8848,
+        most: 8724,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.inject(&[0; 64]));
@@ -107,7 +107,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post a receive, take a message of 64 B in, complete",
-        most: 1031,
+        most: 968,
         run: || {
             let mut connection = SteppedConnection::new();
             let message = steps::message();
@@ -116,7 +116,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "take 32 messages of 64 B in, for a stream of them",
-        most: 10_620,
+        most: 10_455,
         run: || {
             let mut connection = SteppedConnection::new();
             let messages = steps::message().repeat(steps::GATHERED);
@@ -125,7 +125,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
-        most: 2094,
+        most: 1966,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             let message = steps::tagged_message();
@@ -134,14 +134,14 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a half round trip of 64 B, manual progress, awaited",
-        most: 10_836,
+        most: 10_089,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::Awaits, manual::over_tcp(), counted)
         },
     },
     Step {
         name: "the same, asking for turns",
-        most: 9002,
+        most: 8130,
         run: || {
             manual::half_round_trips(
                 TIMES,
@@ -153,7 +153,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of domains that drive themselves, awaited",
-        most: 10_666,
+        most: 10_113,
         run: || {
             manual::half_round_trips(
                 TIMES,
@@ -165,38 +165,38 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, through shared memory",
-        most: 11_600,
+        most: 11_050,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::AwaitsDrivers, Hints::new(), counted)
         },
     },
     Step {
         name: "a message of 64 B of 50 outstanding, manual progress, awaited, to a stream",
-        most: 2365,
+        most: 2057,
         run: || manual::messages(TIMES, counted),
     },
     // Half of what it takes more is the cryptography's, of a processor with AES and AVX.
     #[cfg(feature = "tls")]
     Step {
         name: "a half round trip of 64 B over TLS, manual progress, awaited",
-        most: 16_508,
+        most: 15_668,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::Awaits, manual::secured(), counted)
         },
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 29_525,
+        most: 28_180,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 4719,
+        most: 4643,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 7473,
+        most: 7385,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];
