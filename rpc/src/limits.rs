@@ -238,9 +238,12 @@ pub const LEDGER_PAUSE: Duration = Duration::from_millis(1);
 /// Bytes of a chunk of a transfer. Smaller chunks take longer: up to 64 KiB at the start of a frame
 /// are copied once more at the receiver. Value: 512 KiB.
 pub const CHUNK: usize = 512 << 10;
-/// Chunks of a transfer in flight: while one is acknowledged, the other is transferred. A small
-/// response waits behind both: 0.4 ms at 3 GB/s.
+/// Chunks of a transfer in flight on a short path: while one is acknowledged, the other is
+/// transferred. A small response waits behind both: 0.4 ms at 3 GB/s.
 pub const CHUNK_DEPTH: usize = 2;
+/// Chunks of a transfer in flight at most. Those beyond [`CHUNK_DEPTH`] are on the path between the
+/// hosts, and delay no response.
+pub const CHUNK_DEPTH_MAX: usize = CHUNKS_PER_CONNECTION / 2;
 /// Chunks held by the handlers of one connection: 8 MiB. In addition, each piece of lent memory has
 /// a small chunk ([`OWN_CHUNK`]).
 pub const CHUNKS_PER_CONNECTION: usize = 16;

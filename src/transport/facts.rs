@@ -10,6 +10,8 @@ use std::time::Duration;
 pub struct TcpInfo {
     /// The smoothed time from sending to its acknowledgement.
     pub round_trip: Duration,
+    /// The least round-trip time of the last minutes, without most queues; zero before Linux 4.6.
+    pub min_round_trip: Duration,
     /// The variation of `round_trip`.
     pub round_trip_variation: Duration,
     /// Time without an acknowledgement after which bytes are sent again.

@@ -6,11 +6,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_fabric::mr::RegionSlice;
 use tokio_fabric::op::Op;
 use tokio_fabric::{Access, Endpoint, Error, RemoteRegion};
 
 use super::bulk::{outlive, part_len, status_of};
+use super::depth::Depth;
 use crate::limits::{BODIES_PER_CONNECTION, CHUNK_DEPTH};
 use crate::status::{Code, Result, Status};
 
@@ -39,7 +41,7 @@ fn pages(len: u64) -> u32 {
     u32::try_from(len.div_ceil(PAGE as u64)).unwrap_or(u32::MAX)
 }
 
-/// Reads a body into its own memory, in chunks, so that small frames wait for at most two chunks.
+/// Reads a body into its own memory, in chunks, so that small frames do not wait for all of it.
 ///
 /// # Cancel safety
 /// Dropping the future ends the transfer. The transfer's memory and room are freed when nothing
@@ -51,6 +53,7 @@ pub(crate) async fn fetch(
 ) -> Result<Vec<u8>> {
     let mut fetch = Fetch {
         endpoint,
+        depth: Depth::new(),
         reads: VecDeque::with_capacity(CHUNK_DEPTH),
         room: Some(room),
     };
@@ -59,7 +62,9 @@ pub(crate) async fn fetch(
 
 struct Fetch<'a> {
     endpoint: &'a Endpoint,
-    reads: VecDeque<Op<RegionSlice>>,
+    depth: Depth,
+    /// Each with the time of its post.
+    reads: VecDeque<(Op<RegionSlice>, Instant)>,
     room: Option<OwnedSemaphorePermit>,
 }
 
@@ -75,14 +80,16 @@ impl Fetch<'_> {
         let into = registered.now().map_err(|failed| failed.into_error())?;
         let part_len = part_len(len);
         for begin in (0..len).step_by(part_len) {
-            if self.reads.len() == CHUNK_DEPTH {
-                self.end_oldest().await?;
+            while self.reads.len() >= self.depth.chunks() {
+                let in_flight = self.reads.len();
+                let since = self.end_oldest().await?;
+                self.depth.chunk_ended(self.endpoint, in_flight, since);
             }
             let range = begin..len.min(begin + part_len);
             let remote = from.slice(range.start as u64..range.end as u64)?;
             let read = self.endpoint.read(into.slice(range)?, remote).post();
-            self.reads
-                .push_back(read.map_err(|failed| failed.into_error())?);
+            let read = read.map_err(|failed| failed.into_error())?;
+            self.reads.push_back((read, Instant::now()));
         }
         while !self.reads.is_empty() {
             self.end_oldest().await?;
@@ -90,19 +97,18 @@ impl Fetch<'_> {
         into.deregister().await
     }
 
-    async fn end_oldest(&mut self) -> Result<(), Error> {
-        let Some(oldest) = self.reads.front_mut() else {
-            return Ok(());
-        };
-        let end = oldest.await;
+    /// Returns when the oldest read was posted, once it has ended.
+    async fn end_oldest(&mut self) -> Result<Instant, Error> {
+        let (oldest, since) = self.reads.front_mut().expect("a read is in flight");
+        let (end, since) = (oldest.await, *since);
         self.reads.pop_front();
-        end.map(drop).map_err(|failed| failed.into_error())
+        end.map(|_| since).map_err(|failed| failed.into_error())
     }
 }
 
 impl Drop for Fetch<'_> {
     fn drop(&mut self) {
-        let reads: Vec<_> = self.reads.drain(..).collect();
+        let reads: Vec<_> = self.reads.drain(..).map(|(read, _)| read).collect();
         for read in &reads {
             read.cancel();
         }

@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_fabric::op::Op;
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
+use super::depth::Depth;
 use crate::caught::log;
 use crate::drive::close;
 use crate::limits::{
@@ -264,9 +265,9 @@ impl Pull {
         self.region.len == 0
     }
 
-    /// Reads the whole memory in order, in chunks of 512 KiB with up to two in flight. While the
-    /// handlers of the connection or of the server hold all shared chunks, it reads 32 KiB at a
-    /// time instead.
+    /// Reads the whole memory in order, in chunks of 512 KiB. Two are in flight; on a path with a
+    /// long round trip as many more as fill it, up to eight. While the handlers of the connection
+    /// or of the server hold all shared chunks, it reads 32 KiB at a time instead.
     pub fn chunks(&self) -> Chunks {
         Chunks {
             region: self.region,
@@ -274,6 +275,7 @@ impl Pull {
             deadline: self.deadline,
             own: Arc::clone(&self.own),
             asked: 0,
+            depth: Depth::new(),
             reads: VecDeque::with_capacity(CHUNK_DEPTH),
         }
     }
@@ -324,7 +326,9 @@ pub struct Chunks {
     own: Arc<Semaphore>,
     /// Number of bytes that were requested.
     asked: u64,
-    reads: VecDeque<(Op<Vec<u8>>, ChunkPermit)>,
+    depth: Depth,
+    /// Each with the time of its post.
+    reads: VecDeque<(Op<Vec<u8>>, Instant, ChunkPermit)>,
 }
 
 impl Chunks {
@@ -346,17 +350,21 @@ impl Chunks {
             let room = self.bulk.reserve(&self.own).await?;
             self.ask(room)?;
         }
-        while self.reads.len() < CHUNK_DEPTH && self.asked < self.region.len {
+        while self.reads.len() < self.depth.chunks() && self.asked < self.region.len {
             let Some(room) = self.bulk.try_reserve() else {
                 break;
             };
             self.ask(room)?;
         }
-        let Some((read, _)) = self.reads.front_mut() else {
+        let Some((read, since, _)) = self.reads.front_mut() else {
             return Ok(None);
         };
-        let done = read.await;
-        let room = self.reads.pop_front().map(|(_, room)| room);
+        let (done, since) = (read.await, *since);
+        if self.asked < self.region.len {
+            let in_flight = self.reads.len();
+            (self.depth).chunk_ended(&self.bulk.endpoint, in_flight, since);
+        }
+        let room = self.reads.pop_front().map(|(_, _, room)| room);
         let (_, bytes) = done.map_err(|failed| status_of(failed.into_error()))?;
         Ok(Some(Chunk {
             bytes,
@@ -379,7 +387,7 @@ impl Chunks {
         let read = self.bulk.endpoint.read(buffer, from).post();
         let read = read.map_err(|failed| status_of(failed.into_error()))?;
         self.asked += len;
-        self.reads.push_back((read, room));
+        self.reads.push_back((read, Instant::now(), room));
         Ok(())
     }
 }
@@ -390,7 +398,8 @@ impl Drop for Chunks {
         if self.reads.is_empty() {
             return;
         }
-        let (reads, room): (Vec<_>, Vec<_>) = self.reads.drain(..).unzip();
+        let reads = self.reads.drain(..).map(|(read, _, room)| (read, room));
+        let (reads, room): (Vec<_>, Vec<_>) = reads.unzip();
         for read in &reads {
             read.cancel();
         }

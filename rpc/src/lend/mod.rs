@@ -6,6 +6,7 @@
 
 mod body;
 mod bulk;
+mod depth;
 mod lent;
 mod push;
 

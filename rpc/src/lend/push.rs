@@ -15,6 +15,7 @@ use tokio_fabric::mr::RegionSlice;
 use tokio_fabric::op::Op;
 
 use super::bulk::{Bulk, outlive, part_len, status_of, within};
+use super::depth::Depth;
 use crate::limits::CHUNK_DEPTH;
 use crate::status::{Code, Result, Status};
 
@@ -121,24 +122,24 @@ impl Future for Write {
 /// The writes of a transfer, in order.
 struct Writes<'a> {
     bulk: &'a Bulk,
-    under_way: VecDeque<Write>,
+    /// Each with the time of its post.
+    under_way: VecDeque<(Write, Instant)>,
 }
 
 impl Writes<'_> {
-    /// Waits for the oldest write. If this future is dropped first, the write stays in the list.
-    async fn end_oldest(&mut self) -> Result<()> {
-        let Some(oldest) = self.under_way.front_mut() else {
-            return Ok(());
-        };
-        let end = oldest.await;
+    /// Waits for the oldest write; returns when it was posted. If this future is dropped first, the
+    /// write stays in the list.
+    async fn end_oldest(&mut self) -> Result<Instant> {
+        let (oldest, since) = self.under_way.front_mut().expect("a write is under way");
+        let (end, since) = (oldest.await, *since);
         self.under_way.pop_front();
-        end
+        end.map(|()| since)
     }
 }
 
 impl Drop for Writes<'_> {
     fn drop(&mut self) {
-        let writes: Vec<_> = self.under_way.drain(..).collect();
+        let writes: Vec<_> = self.under_way.drain(..).map(|(write, _)| write).collect();
         writes.iter().for_each(Write::cancel);
         outlive(&self.bulk.endpoint, writes, ());
     }
@@ -234,14 +235,16 @@ impl Push {
             under_way: VecDeque::with_capacity(CHUNK_DEPTH),
         };
         let part_len = part_len(len);
+        let mut depth = Depth::new();
         for begin in (0..len).step_by(part_len) {
-            if writes.under_way.len() == CHUNK_DEPTH {
-                within(self.deadline, writes.end_oldest()).await?;
+            while writes.under_way.len() >= depth.chunks() {
+                let in_flight = writes.under_way.len();
+                let since = within(self.deadline, writes.end_oldest()).await?;
+                depth.chunk_ended(&self.bulk.endpoint, in_flight, since);
             }
             let part = begin..len.min(begin + part_len);
-            writes
-                .under_way
-                .push_back(self.post(offset, &source, part)?);
+            let write = self.post(offset, &source, part)?;
+            writes.under_way.push_back((write, Instant::now()));
         }
         while !writes.under_way.is_empty() {
             within(self.deadline, writes.end_oldest()).await?;

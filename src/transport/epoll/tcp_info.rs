@@ -16,7 +16,7 @@ use crate::limits::UNANSWERED_MIN;
 use crate::transport::{KeepAliveConfig, LinkStats, TcpInfo};
 
 /// The beginning of the kernel's `struct tcp_info` (linux/tcp.h), which only grows at its end. It
-/// has the fields up to Linux 4.6; times are in milliseconds unless stated otherwise.
+/// has fields up to Linux 4.6; times are in milliseconds unless stated otherwise.
 #[repr(C)]
 struct KernelTcpInfo {
     _states: [u8; 2],
@@ -53,6 +53,9 @@ struct KernelTcpInfo {
     _max_pacing_rate: u64,
     bytes_acked: u64,
     bytes_received: u64,
+    _counts: [u32; 3],
+    /// In microseconds; not written before Linux 4.6.
+    min_rtt: u32,
 }
 
 const _: () = assert!(mem::offset_of!(KernelTcpInfo, unacked) == 24);
@@ -60,7 +63,8 @@ const _: () = assert!(mem::offset_of!(KernelTcpInfo, last_data_recv) == 52);
 const _: () = assert!(mem::offset_of!(KernelTcpInfo, rtt) == 68);
 const _: () = assert!(mem::offset_of!(KernelTcpInfo, total_retrans) == 100);
 const _: () = assert!(mem::offset_of!(KernelTcpInfo, bytes_acked) == 120);
-const _: () = assert!(mem::size_of::<KernelTcpInfo>() == 136);
+const _: () = assert!(mem::offset_of!(KernelTcpInfo, min_rtt) == 148);
+const _: () = assert!(mem::size_of::<KernelTcpInfo>() == 152);
 
 /// Returns the statistics of a connected socket.
 pub(in crate::transport) fn stats(fd: &OwnedFd) -> io::Result<LinkStats> {
@@ -85,6 +89,7 @@ pub(crate) fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     let micros = |count: u32| Duration::from_micros(count.into());
     Ok(TcpInfo {
         round_trip: micros(info.rtt),
+        min_round_trip: micros(info.min_rtt),
         round_trip_variation: micros(info.rttvar),
         retransmit_timeout: micros(info.rto),
         send_segment_size: info.snd_mss,

@@ -54,6 +54,8 @@ fn a_connections_socket_is_reached_by_type() {
             info.congestion_window > 0 && !info.round_trip.is_zero(),
             "{info:?}"
         );
+        let least = info.min_round_trip;
+        assert!(!least.is_zero() && least <= info.round_trip, "{info:?}");
         let far = y.ops::<TcpOps>().unwrap().info().unwrap();
         assert!(far.received_bytes >= 1 << 20, "{far:?}");
 
