@@ -344,7 +344,8 @@ impl SendBatch {
     }
 
     /// Accounts for sent bytes of the first frame, at most `left`, and subtracts their number from
-    /// `left`. `None`: there is no frame. A frame that has been sent is to be [taken](Self::pop).
+    /// `left`. `None`: there is no frame. The caller [takes](Self::pop_sent) a frame that has been
+    /// sent.
     #[inline]
     pub(crate) fn advance(&mut self, left: &mut usize) -> Option<FrameStep> {
         let frame = self.frames.front_mut()?;
@@ -363,9 +364,16 @@ impl SendBatch {
         while let Some(step) = self.advance(&mut count)
             && step.is_gone
         {
-            self.pop();
+            self.pop_sent();
         }
         assert_eq!(count, 0, "no more can be sent than was submitted");
+    }
+
+    /// Takes the first frame out, all bytes of which have been sent; returns its payload.
+    #[inline]
+    pub(crate) fn pop_sent(&mut self) -> Payload {
+        debug_assert!(self.frames.front().is_some_and(|it| it.remaining() == 0));
+        self.pop().expect("a frame has been sent")
     }
 
     /// Takes the first frame out; returns its payload.

@@ -51,6 +51,7 @@ pub(super) struct Driver {
     /// Ports that spent the budget in their last turn. Ports that became ready meanwhile come
     /// first.
     requeued: VecDeque<Key>,
+    /// What is due for ports, and when.
     timers: BTreeSet<(Instant, Key, TimerKind)>,
     /// Ports that asked for heartbeats and have not had one since.
     new_heartbeats: VecDeque<Key>,

@@ -41,7 +41,8 @@ pub struct ListenerStats {
     pub waiting: usize,
 }
 
-/// The statistics of a driver, or of all drivers of a domain together.
+/// The statistics of a driver, or of all drivers of a domain together. They are counted one by one,
+/// so those that are read while the driver runs may be of different moments.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

@@ -45,8 +45,9 @@ pub(crate) use list::ProgressList;
 use state::{AskedWaiter, ProgressPhase, ProgressState};
 
 /// A waker that wakes no task. A waiter that drives polls `ready` with it, because progress made in
-/// its turn must not wake the task that runs the turn. There is one static for all, since two
-/// results of `Waker::noop` may not be equal.
+/// its turn must not wake the task that runs the turn. So does one that looks for the first time:
+/// if there is nothing, it polls `ready` with the task's waker before it waits. There is one static
+/// for all, since two results of `Waker::noop` may not be equal.
 pub(crate) static NO_TASK: &Waker = Waker::noop();
 
 /// A task that makes progress when it is polled, and ends when its work is over.

@@ -159,6 +159,7 @@ impl Waiters {
     /// Moves all wakers to `wakes`.
     pub(crate) fn take_all(&mut self, wakes: &mut WakeList) {
         if self.list.is_empty() {
+            debug_assert!(self.once.is_empty(), "each of these waits");
             return; // Mostly no one waits.
         }
         self.once.clear();

@@ -85,7 +85,12 @@ impl Port {
     /// Registers heartbeats for the outstanding operations, after a post or the beginning of a
     /// frame.
     pub(super) fn watch_peer(&self, state: &mut PortState) {
-        // The common case first: nothing changes.
+        // The common case first: nothing changes. What is enough for an active peer is enough for
+        // any.
+        let machine = &state.liveness.machine;
+        if machine.is_watched_enough(ProbeInterval::Active) {
+            return;
+        }
         let most = match state.machine.awaits_peer() {
             true => ProbeInterval::Active,
             false => ProbeInterval::Idle,

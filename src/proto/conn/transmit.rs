@@ -227,7 +227,7 @@ impl<T> Connection<T> {
             if !is_gone {
                 break;
             }
-            let Some(payload) = batch.pop() else { break };
+            let payload = batch.pop_sent();
             // 2. The operation gets its memory back, and completes if it awaits no answer.
             match owner {
                 FrameOwner::Operation(key) => self.frame_sent(key, payload),

@@ -122,7 +122,8 @@ impl PolledState {
             "a socket is polled by one all its life"
         );
         let awaited = awaited(direction.bit());
-        // The bit stays set until an edge clears it: mostly nothing changes.
+        // The bit stays set until an edge clears it: mostly nothing changes. A load is then enough:
+        // edges are taken within a turn of the progress, whose lock orders them with this.
         let add = |word: u32| (word & awaited == 0).then_some(word | awaited);
         let added = (self.readiness).fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
         let (Ok(seen) | Err(seen)) = added;

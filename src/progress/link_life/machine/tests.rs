@@ -116,6 +116,11 @@ fn a_plain_peer_is_lingered_for() {
     let now = Instant::now();
     for ends_by in ["peer", "bytes", "time"] {
         let mut life = flushing(now);
+        assert_eq!(
+            life.on_tick(now, &UP),
+            LinkAction::None,
+            "frames are queued"
+        );
         let drained = LinkInputs {
             is_flushed: true,
             ..UP
@@ -251,7 +256,6 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
         let mut life = LinkLife::new();
         let mut inputs = UP;
         let knows_close = below(2) == 0;
-        inputs.is_flushed = !knows_close;
         (inputs.is_up, inputs.is_attempt) = (below(3) > 0, below(2) == 0);
         inputs.is_attempt &= !inputs.is_up;
         let mut ended = 0;
@@ -261,6 +265,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
             let trace = format!("seed {seed}, step {step}: {life:?}, {inputs:?}");
             // An event of the connection.
             match below(13) {
+                0 if !knows_close => inputs.is_flushed = true,
                 1 if inputs.is_up && knows_close => inputs.is_close_exchanged = true,
                 2 if inputs.is_close_exchanged => inputs.is_eof_in_order = true,
                 3 if below(6) == 0 => inputs.has_fault = true,
@@ -303,7 +308,6 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
                         inputs = LinkInputs {
                             is_attempt: true,
                             is_up: false,
-                            is_flushed: !knows_close,
                             ..UP
                         };
                         finished = 0;
