@@ -242,7 +242,7 @@ pub const CHUNK: usize = 512 << 10;
 /// transferred. A small response waits behind both: 0.4 ms at 3 GB/s.
 pub const CHUNK_DEPTH: usize = 2;
 /// Chunks of a transfer in flight at most. Those beyond [`CHUNK_DEPTH`] are on the path between the
-/// hosts, and delay no response.
+/// hosts, and delay no response. Value: 8.
 pub const CHUNK_DEPTH_MAX: usize = CHUNKS_PER_CONNECTION / 2;
 /// Chunks held by the handlers of one connection: 8 MiB. In addition, each piece of lent memory has
 /// a small chunk ([`OWN_CHUNK`]).

@@ -33,8 +33,8 @@ impl Depth {
         self.chunks
     }
 
-    /// Adjusts the number when the oldest of so many chunks in flight has ended, which was requested
-    /// at `since`. Called while chunks are left to be requested.
+    /// Adjusts the number when the oldest of so many chunks in flight has ended, which was
+    /// requested at `since`. Called while chunks are left to be requested.
     pub(super) fn chunk_ended(&mut self, endpoint: &Endpoint, in_flight: usize, since: Instant) {
         let round_trip = *self
             .round_trip
@@ -64,7 +64,7 @@ mod tests {
 
     /// Transfers chunks over a path of this round trip, whose sender sends one chunk in `sending`;
     /// returns the final depth and the time that a small frame waits behind queued chunks.
-    fn settle(round_trip: Duration, sending: Duration) -> (usize, Duration) {
+    fn last_depth(round_trip: Duration, sending: Duration) -> (usize, Duration) {
         let mut depth = Depth::new();
         for _ in 0..100 {
             let all = depth.chunks() as u32 * sending;
@@ -80,11 +80,11 @@ mod tests {
     fn chunks_fill_a_long_path_and_do_not_queue() {
         let micros = Duration::from_micros;
         // Within one host, and at 10 Gbit/s on a short path.
-        assert_eq!(settle(micros(20), micros(150)).0, CHUNK_DEPTH);
-        assert_eq!(settle(micros(60), micros(420)).0, CHUNK_DEPTH);
+        assert_eq!(last_depth(micros(20), micros(150)).0, CHUNK_DEPTH);
+        assert_eq!(last_depth(micros(60), micros(420)).0, CHUNK_DEPTH);
         for (round_trip, sending) in [(10_000, 4_400), (2_000, 420), (1_000, 420), (30_000, 4_400)]
         {
-            let (chunks, waits) = settle(micros(round_trip), micros(sending));
+            let (chunks, waits) = last_depth(micros(round_trip), micros(sending));
             let fills = micros(sending) * chunks as u32 >= micros(round_trip + sending);
             assert!(
                 fills || chunks == CHUNK_DEPTH_MAX,
@@ -92,7 +92,7 @@ mod tests {
             );
             assert!(waits <= 3 * micros(sending), "{round_trip} us: {waits:?}");
         }
-        assert_eq!(settle(micros(200_000), micros(400)).0, CHUNK_DEPTH_MAX);
-        assert_eq!(settle(Duration::ZERO, Duration::ZERO).0, CHUNK_DEPTH);
+        assert_eq!(last_depth(micros(200_000), micros(400)).0, CHUNK_DEPTH_MAX);
+        assert_eq!(last_depth(Duration::ZERO, Duration::ZERO).0, CHUNK_DEPTH);
     }
 }
