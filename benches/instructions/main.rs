@@ -125,7 +125,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
-        most: 1966,
+        most: 2002,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             let message = steps::tagged_message();
