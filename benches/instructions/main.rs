@@ -116,7 +116,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "take 32 messages of 64 B in, for a stream of them",
-        most: 10_455,
+        most: 10_490,
         run: || {
             let mut connection = SteppedConnection::new();
             let messages = steps::message().repeat(steps::GATHERED);
@@ -134,14 +134,14 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a half round trip of 64 B, manual progress, awaited",
-        most: 10_089,
+        most: 10_125,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::Awaits, manual::over_tcp(), counted)
         },
     },
     Step {
         name: "the same, asking for turns",
-        most: 8130,
+        most: 8160,
         run: || {
             manual::half_round_trips(
                 TIMES,
@@ -153,7 +153,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of domains that drive themselves, awaited",
-        most: 10_113,
+        most: 10_140,
         run: || {
             manual::half_round_trips(
                 TIMES,
@@ -179,24 +179,24 @@ const STEPS: &[Step] = &[
     #[cfg(feature = "tls")]
     Step {
         name: "a half round trip of 64 B over TLS, manual progress, awaited",
-        most: 15_668,
+        most: 15_700,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::Awaits, manual::secured(), counted)
         },
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 28_180,
+        most: 28_360,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 4643,
+        most: 4655,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 7385,
+        most: 7410,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];
